@@ -1,7 +1,7 @@
-"""Make a tiny random Qwen2 model whose tokenizer gives one token per UTF-8 byte: `python tiny_model.py DIR`.
+"""Make a tiny random model whose tokenizer gives one token per UTF-8 byte: `python tiny_model.py DIR`.
 
-Run by the Python of the vLLM environment. The text that it writes is noise; its caching is real. A token's id is
-the byte that it stands for, and each special is one token more, so a prompt's length can be counted without it.
+Run by the Python of the vLLM environment. The text that it writes is noise; its caching is real. A token's id
+is the byte that it stands for; each special is one token. So a prompt's length can be counted without it.
 """
 
 import sys
@@ -16,9 +16,10 @@ from tokenizers import (  # type: ignore[import-not-found, unused-ignore]
     pre_tokenizers,
 )
 from transformers import (  # type: ignore[import-not-found, unused-ignore]
+    AutoTokenizer,
     PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # ids 256, 257, 258
@@ -54,29 +55,36 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """Return the model, the same weights every time, with no id that the tokenizer lacks."""
+def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """Return the model: the same weights every time, and no id that the tokenizer lacks.
+
+    Not Qwen2: beside such a model transformers replaces any tokenizer by its own, which normalizes text.
+    """
     torch.manual_seed(0)
-    config = Qwen2Config(
+    config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=256,
         intermediate_size=512,
         num_hidden_layers=2,
-        num_attention_heads=4,  # heads of 64: vLLM's CPU kernel refuses 16
+        num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=64,  # vLLM's CPU kernel refuses 16
         max_position_embeddings=MAX_TOKENS,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Qwen2ForCausalLM(config).to(torch.bfloat16)
+    return Qwen3ForCausalLM(config).to(torch.bfloat16)
 
 
 def main(folder: Path) -> None:
-    """Write the model and its tokenizer into `folder`."""
+    """Write the model and its tokenizer into `folder`, and make sure that a text is its bytes there."""
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(folder)
     make_model(tokenizer).save_pretrained(folder)
+    text = " e\u0301\ufb01\n\n\t好\U0001f600 "  # what a normalizer or a trimmed space would change
+    if AutoTokenizer.from_pretrained(folder)(text)["input_ids"] != list(text.encode()):
+        sys.exit("this version of transformers does not load the byte tokenizer as it was saved")
 
 
 if __name__ == "__main__":

@@ -93,8 +93,12 @@ TOKENS, BLOCKS = Unit.TOKENS, Unit.BLOCKS
 ANY: Final = VLLM + SGLANG
 
 # Thinned bounds stay exact at those kept: buckets are cumulative.
-WAIT_BOUNDS: Final = (0.3, 1.0, 5.0, 30.0)  # the engine's first bound: below 0.3 s only sum and count tell
-RESIDENCY_BOUNDS: Final = (1.0, 10.0, 60.0, 300.0, 1800.0)
+TTFT_BOUNDS: Final = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0),
+)
+WAIT_BOUNDS: Final = (0.3, 1.0, 10.0)  # 0.3 s is the engine's first bound: below it only sum and count tell
+RESIDENCY_BOUNDS: Final = (1.0, 10.0, 60.0, 600.0)
 
 FIELDS: Final = (
     Field(
@@ -122,9 +126,7 @@ FIELDS: Final = (
         Kind.COUNTER,
         (Spelling("external_prefix_cache_queries", V1, (0, 11, 2), unit=TOKENS),),
     ),
-    Field(
-        "external_hit", Kind.COUNTER, (Spelling("external_prefix_cache_hits", V1, (0, 11, 2), unit=TOKENS),)
-    ),
+    Field("external_hit", Kind.COUNTER, (Spelling("external_prefix_cache_hits", V1, (0, 11, 2), unit=TOKENS),)),
     Field("prompt", Kind.COUNTER, (Spelling("prompt_tokens", ANY, unit=TOKENS),)),
     Field(
         "prompt_by_source",
@@ -133,7 +135,6 @@ FIELDS: Final = (
         (Spelling("prompt_tokens_by_source", V1, (0, 16), unit=TOKENS),),
         split="source",
     ),
-    Field("prompt_cached", Kind.COUNTER, (Spelling("prompt_tokens_cached", V1, (0, 16), unit=TOKENS),)),
     Field(
         "preemptions",
         Kind.COUNTER,
@@ -179,11 +180,15 @@ FIELDS: Final = (
         "ttft",
         Kind.HISTOGRAM,
         (Spelling("time_to_first_token_seconds", ANY),),
+        bounds=TTFT_BOUNDS,
     ),
     Field(
         "queue",
         Kind.HISTOGRAM,
-        (Spelling("request_queue_time_seconds", VLLM), Spelling("queue_time_seconds", SGLANG, by_default=False)),
+        (
+            Spelling("request_queue_time_seconds", VLLM),
+            Spelling("queue_time_seconds", SGLANG, by_default=False),
+        ),
         bounds=WAIT_BOUNDS,
     ),
     Field(
@@ -277,13 +282,25 @@ def expected(dialect: Dialect, version: Version) -> list[Field]:
     ]
 
 
+_SPEAKERS: Final = {
+    name: {dialect for field in FIELDS for s in field.spellings if s.name == name for dialect in s.dialects}
+    for name in {s.name for field in FIELDS for s in field.spellings}
+}
+
+
 def identify(found: list[Spelling]) -> tuple[Dialect | None, Version]:
     """Tell the dialect, and the oldest version that has all the names found, from the names alone.
 
     Names that several dialects share decide nothing; without a telling one the dialect is None.
     """
     for dialect in (Dialect.SGLANG, Dialect.VLLM_V1, Dialect.VLLM_V0):
-        own = [spelling for spelling in found if spelling.dialects == (dialect,)]
+        own = [spelling for spelling in found if _SPEAKERS[spelling.name] == {dialect}]
         if own:
             return dialect, max(spelling.since for spelling in own)
     return None, (0,)
+
+
+_BY_NAME: Final = {field.name: field for field in FIELDS}
+QUERIED: Final = _BY_NAME["queried"]
+CACHE_CONFIG: Final = _BY_NAME["cache_config"]
+CACHING_OFF: Final = -1.0  # what V0's hit-rate gauge says then

@@ -1,0 +1,124 @@
+"""Command line of the exporter."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from exporter.collector import Collector, read
+from exporter.config import SETTINGS, ConfigError, Settings, load
+from exporter.metrics import families
+from exporter.scrape import Reason, Scrape, ScrapeError
+from exporter.server import application, exposition, serve
+
+log = logging.getLogger("exporter")
+FINE, WRONG_SETTINGS, COULD_NOT_RUN = 0, 2, 3
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run; returns the exit code: 0 fine, 2 wrong call or settings, 3 could not run."""
+    args = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    if args.from_file:
+        return _from_file(args.from_file)
+    try:
+        settings = load(os.environ)
+    except ConfigError as error:
+        print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        return WRONG_SETTINGS
+    if args.check:
+        _print_settings(settings)
+        return FINE
+    if args.once:
+        with_collector = Collector(settings)
+        _print(with_collector.scrape())
+        with_collector.close()
+        return FINE
+    return _serve(settings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(len(setting.name) for setting in SETTINGS)
+    lines = [f"  {s.name:<{width}}  {s.meaning}{f' [{s.default}]' if s.default else ''}" for s in SETTINGS]
+    parser = argparse.ArgumentParser(
+        prog="python -m exporter",
+        description="Serve the prefix-cache figures of vLLM or SGLang engines to Prometheus.",
+        epilog="settings, from the environment:\n" + "\n".join(lines) + "\n\nexit codes: 0 fine, "
+        "2 the call or the settings are wrong, 3 could not run\n\nexample:\n"
+        "  VLLM_URL=http://localhost:8000 python -m exporter --once",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--once", action="store_true", help="print the exposition once and exit, also when the engine is down"
+    )
+    what.add_argument("--check", action="store_true", help="check the settings, name every fault, and exit")
+    parser.add_argument(
+        "--from-file",
+        metavar="F",
+        help="read a saved /metrics text ('-' = standard input) in place of an engine; implies --once",
+    )
+    return parser
+
+
+def _from_file(path: str) -> int:
+    try:
+        body = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        print(f"--from-file: {path} cannot be read: {error.strerror}", file=sys.stderr)
+        return COULD_NOT_RUN
+    try:
+        scrape = Scrape("file", 0.0, read(body.decode("utf-8")))
+    except UnicodeDecodeError as error:
+        scrape = Scrape("file", 0.0, error=ScrapeError(Reason.PARSE_ERROR, f"not UTF-8 at byte {error.start}"))
+    except ScrapeError as error:
+        scrape = Scrape("file", 0.0, error=error)
+    _print([scrape])
+    return FINE
+
+
+def _print(scrapes: list[Scrape]) -> None:
+    sys.stdout.write(exposition(families(scrapes))[0].decode())
+    for scrape in scrapes:
+        if scrape.error:
+            print(f"target {scrape.target}: {scrape.error}", file=sys.stderr)
+
+
+def _print_settings(settings: Settings) -> None:
+    print(f"The settings are fine. Listening on {settings.host}:{settings.port}, {settings.timeout:g} s for an engine.")
+    for target in settings.targets:
+        print(f"  {target.name}: {target.metrics_url}{' with a key' if target.metrics_key else ''}")
+
+
+def _serve(settings: Settings) -> int:
+    collector = Collector(settings)
+    try:
+        server = serve(settings.host, settings.port, application(collector.collect))
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        print(
+            f"APC_EXPORTER_PORT: cannot listen on {where}: {error.strerror}. Move it: APC_EXPORTER_PORT=9491",
+            file=sys.stderr,
+        )
+        return COULD_NOT_RUN
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    log.info(
+        "serving http://%s:%d/metrics for %d target(s)",
+        settings.host,
+        server.server_port,
+        len(settings.targets),
+    )
+    stop.wait()
+    server.shutdown()
+    collector.close()
+    return FINE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

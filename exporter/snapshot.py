@@ -1,0 +1,289 @@
+"""Samples -> `Snapshot`: what one answer says of each prefix cache behind it. What is absent stays None.
+
+A prefix cache belongs to one data-parallel rank of one model. Values that cannot be true are left out and
+named in `faults`; nothing is repaired, clamped or guessed.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from exporter import engine
+from exporter.engine import Dialect, Field, Kind, Merge, Spelling, Unit, Version
+from exporter.facts import NO_FACTS, Facts, facts_by_engine
+from exporter.parse import Labels, Sample, parse, stated_unit
+
+
+class Fault(StrEnum):
+    """Why a value was left out although the engine sent one."""
+
+    NOT_FINITE = "not_finite"
+    NEGATIVE = "negative"
+    OUT_OF_RANGE = "out_of_range"  # a fraction above 1
+    CONFLICT = "conflict"  # one series twice with two values, or processes that disagree
+    HITS_EXCEED_QUERIES = "hits_exceed_queries"
+    BAD_HISTOGRAM = "bad_histogram"  # falling buckets, no +Inf, no sum, or a count that is another
+
+
+class NoEngineSeriesError(ValueError):
+    """The text is well-formed and has not one series of an engine that we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Cumulative counts by upper bound, ending with +Inf, and the sum of the observations in seconds."""
+
+    buckets: tuple[tuple[float, float], ...]
+    sum: float
+
+    @property
+    def count(self) -> float:
+        """Number of observations."""
+        return self.buckets[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One prefix cache. Counters run since the engine's start; ratios and usage are 0..1; times in seconds."""
+
+    model_name: str
+    engine: str
+    facts: Facts
+    unit: Unit = Unit.TOKENS  # of `queried` and `hit`
+    queried: float | None = None
+    hit: float | None = None
+    external_queried: float | None = None
+    external_hit: float | None = None
+    prompt: float | None = None
+    prompt_by_source: Mapping[str, float] = field(default_factory=dict)
+    preemptions: float | None = None
+    kv_usage: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    reported_hit_ratio: float | None = None
+    ttft: Histogram | None = None
+    queue: Histogram | None = None
+    prefill: Histogram | None = None
+    block_lifetime: Histogram | None = None
+    block_idle: Histogram | None = None
+    block_reuse_gap: Histogram | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One answer of one engine server, at one instant."""
+
+    dialect: Dialect | None
+    version: str  # as the engine states it, else the oldest that fits, as ">=0.16"; "" = unknown
+    start_time: float | None  # Unix seconds
+    caches: tuple[Cache, ...]
+    found: Mapping[str, bool]  # field that this engine should have -> whether it has it
+    faults: frozenset[Fault]
+
+
+Key = tuple[str, str]  # model name, engine
+DEVICE_SOURCES: Final = frozenset({"", "device"})
+
+
+def snapshot(text: str, version: str = "") -> Snapshot:
+    """Read an exposition; `version` is what the engine's `/version` says, "" where it was not asked.
+
+    Raises ParseError on malformed text and NoEngineSeriesError on text without an engine's series.
+    """
+    samples = parse(text)
+    by_field = _by_field(samples)
+    start_times = by_field.pop(engine.START_TIME, [])
+    if not by_field:
+        raise NoEngineSeriesError("no series of vLLM or SGLang among what it exposes")
+
+    faults: set[Fault] = set()
+    dialect, oldest = engine.identify([sample.route.spelling for group in by_field.values() for sample in group])
+    stated = _version(version)
+    if dialect is None and stated >= (0, 11, 2):
+        dialect = Dialect.VLLM_V1  # V0 was gone by then
+    keys = _Keys(by_field)
+    values: dict[Key, dict[str, object]] = defaultdict(dict)
+    for fld, group in by_field.items():
+        if fld.kind is Kind.INFO:
+            continue
+        for key, value in _merged(fld, group, keys, faults).items():
+            values[key][fld.name] = value
+    for of_cache in values.values():
+        _split_tiers(of_cache, dialect)
+        _drop_impossible(of_cache, faults)
+    unit = _unit(by_field, text)
+    facts = facts_by_engine([s.labels for s in by_field.get(engine.CACHE_CONFIG, [])], keys.engines)
+    caches = tuple(_cache(key, values[key], unit, facts.get(key[1], NO_FACTS)) for key in sorted(values))
+    valued = {name for of_cache in values.values() for name in of_cache} | {engine.CACHE_CONFIG.name}
+    return Snapshot(
+        dialect=dialect,
+        version=version or (">=" + ".".join(map(str, oldest)) if any(oldest) else ""),
+        start_time=max((s.value for s in start_times if math.isfinite(s.value)), default=None),
+        caches=caches,
+        found=_found(dialect, stated or oldest, set(by_field), valued, text),
+        faults=frozenset(faults),
+    )
+
+
+def _by_field(samples: Iterable[Sample]) -> dict[Field, list[Sample]]:
+    """Group by field; of several spellings in one answer only the preferred one counts."""
+    groups: dict[Field, dict[Spelling, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    for sample in samples:
+        groups[sample.route.field][sample.route.spelling].append(sample)
+    return {fld: by_spelling[min(by_spelling, key=fld.spellings.index)] for fld, by_spelling in groups.items()}
+
+
+class _Keys:
+    """Which cache a sample belongs to, where some series of an answer lack a label that others have."""
+
+    def __init__(self, by_field: Mapping[Field, list[Sample]]) -> None:
+        labels = [s.labels for group in by_field.values() for s in group]
+        self.engines = {label.engine for label in labels if label.engine is not None} or {"0"}
+        models = {label.model for label in labels if label.model}
+        self._model = models.pop() if len(models) == 1 else ""
+        self._engine = next(iter(self.engines)) if len(self.engines) == 1 else "all"
+
+    def of(self, labels: Labels) -> Key:
+        return labels.model or self._model, self._engine if labels.engine is None else labels.engine
+
+
+def _merged(fld: Field, group: list[Sample], keys: _Keys, faults: set[Fault]) -> dict[Key, object]:
+    """Return each cache's value: a number, a Histogram, or numbers by the field's `split` label."""
+    unique: dict[tuple[str, Labels], float] = {}
+    bad: set[Key] = set()
+    for sample in group:
+        key = keys.of(sample.labels)
+        fault = _fault(fld, sample)
+        if unique.setdefault((sample.route.part, sample.labels), sample.value) != sample.value:
+            fault = fault or Fault.CONFLICT
+        if fault:
+            faults.add(fault)
+            bad.add(key)
+    parts: dict[Key, list[tuple[str, Labels, float]]] = defaultdict(list)
+    for (part, labels), value in unique.items():
+        key = keys.of(labels)
+        if key not in bad:
+            parts[key].append((part, labels, value))
+    merged: dict[Key, object] = {}
+    for key, found in parts.items():
+        result = _histogram(fld, found) if fld.kind is Kind.HISTOGRAM else _number(fld, found)
+        if isinstance(result, Fault):
+            faults.add(result)
+        else:
+            merged[key] = result
+    return merged
+
+
+def _fault(fld: Field, sample: Sample) -> Fault | None:
+    if not math.isfinite(sample.value):
+        return Fault.NOT_FINITE
+    if sample.value < 0 and not (fld.name == "reported_hit_ratio" and sample.value == engine.CACHING_OFF):
+        return Fault.NEGATIVE
+    return Fault.OUT_OF_RANGE if sample.value > fld.largest else None
+
+
+def _number(fld: Field, found: list[tuple[str, Labels, float]]) -> float | dict[str, float] | Fault:
+    if fld.split:
+        by_split: dict[str, float] = defaultdict(float)
+        for _, labels, value in found:
+            by_split[dict(labels.rest).get(fld.split, "")] += value
+        return dict(by_split)
+    values = [value for _, _, value in found]
+    if fld.merge is Merge.SUM:
+        return sum(values)
+    if fld.merge is Merge.SAME and len(set(values)) > 1:
+        return Fault.CONFLICT
+    return max(values)
+
+
+def _histogram(fld: Field, found: list[tuple[str, Labels, float]]) -> Histogram | Fault:
+    buckets: dict[float, float] = defaultdict(float)
+    totals: dict[str, float] = defaultdict(float)
+    for part, labels, value in found:
+        if part != "bucket":
+            totals[part] += value
+            continue
+        try:
+            bound = float(labels.le)
+        except ValueError:
+            return Fault.BAD_HISTOGRAM
+        buckets[bound] += value
+    ordered = sorted(buckets.items())
+    counts = [count for _, count in ordered]
+    if (
+        not ordered
+        or ordered[-1][0] != math.inf
+        or "sum" not in totals
+        or counts != sorted(counts)
+        or totals.get("count", counts[-1]) != counts[-1]
+    ):
+        return Fault.BAD_HISTOGRAM
+    kept = [(bound, count) for bound, count in ordered[:-1] if fld.bounds is None or bound in fld.bounds]
+    return Histogram((*(kept or ordered[:-1]), ordered[-1]), totals["sum"])
+
+
+def _unit(by_field: Mapping[Field, list[Sample]], text: str) -> Unit:
+    """Tell what the counters count; of one name that counted blocks, then tokens, its HELP line tells."""
+    group = by_field.get(engine.QUERIED)
+    if not group:
+        return Unit.TOKENS
+    spelling = group[0].route.spelling
+    if spelling.unit is Unit.TOKENS:
+        return Unit.TOKENS
+    name = engine.exposed_name(spelling, Kind.COUNTER, Dialect.VLLM_V1).removesuffix("_total")
+    return stated_unit(text, name) or spelling.unit
+
+
+def _split_tiers(values: dict[str, object], dialect: Dialect | None) -> None:
+    """Part the hits by where the tokens lay: on the device, or in a tier outside it."""
+    hits = values.pop("hit", None)
+    if isinstance(hits, dict):
+        on_device = [source in DEVICE_SOURCES for source in hits]
+        values["hit"] = sum(value for value, here in zip(hits.values(), on_device, strict=True) if here)
+        if dialect is Dialect.SGLANG:
+            values["external_hit"] = sum(
+                value for value, here in zip(hits.values(), on_device, strict=True) if not here
+            )
+
+
+def _drop_impossible(values: dict[str, object], faults: set[Fault]) -> None:
+    """Leave out both parts of a quotient that would exceed 1."""
+    for part, whole in (("hit", "queried"), ("external_hit", "external_queried")):
+        hits, queries = values.get(part), values.get(whole)
+        if isinstance(hits, float) and isinstance(queries, float) and hits > queries:
+            faults.add(Fault.HITS_EXCEED_QUERIES)
+            del values[part], values[whole]
+
+
+def _cache(key: Key, values: Mapping[str, object], unit: Unit, facts: Facts) -> Cache:
+    reported = values.get("reported_hit_ratio")
+    if reported is not None:  # the gauge is the engine's own doing, the stated fact only its front end's copy
+        facts = facts.with_enabled(reported != engine.CACHING_OFF)
+        values = {**values, "reported_hit_ratio": None if reported == engine.CACHING_OFF else reported}
+    return Cache(key[0], key[1], facts, unit, **values)  # type: ignore[arg-type]  # fields carry the same names
+
+
+def _found(dialect: Dialect | None, version: Version, sent: set[Field], valued: set[str], text: str) -> dict[str, bool]:
+    """Say of each field that this engine should have whether it has a usable value.
+
+    One that is declared and has no sample yet (a server that has taken no step) is not mentioned.
+    """
+    dialects = [dialect] if dialect else [Dialect.VLLM_V0, Dialect.VLLM_V1]
+    due = [fld for fld in engine.FIELDS if all(fld in engine.expected(d, version) for d in dialects)]
+    return {
+        fld.name: fld in sent and fld.name in valued for fld in due if fld in sent or not _declared(fld, dialects, text)
+    }
+
+
+def _declared(fld: Field, dialects: list[Dialect], text: str) -> bool:
+    names = {engine.exposed_name(s, fld.kind, d).removesuffix("_total") for s in fld.spellings for d in dialects}
+    return any(re.search(rf"^# TYPE {re.escape(name)}(?:_total)? ", text, re.MULTILINE) for name in names)
+
+
+def _version(text: str) -> Version:
+    match = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in match[1].split(".")) if match else ()

@@ -1,0 +1,1 @@
+"""The stack without Docker: exporter and Prometheus under supervisor, in one folder, without root."""
