@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 TIMED_HITS = 4  # vLLM times the gaps between a block's last few hits
 
@@ -149,8 +150,7 @@ class PrefixCache:
         block, _ = self._free.popitem(last=False)
         now = self._clock()
         if self.caching and block.allocated_at is not None:  # vLLM counts blocks that never had a key, too
-            hits = list(block.hits)
-            gaps = tuple(later - earlier for earlier, later in zip(hits, hits[1:], strict=False))
+            gaps = tuple(later - earlier for earlier, later in pairwise(block.hits))
             self.residencies.append(Residency(now - block.allocated_at, now - block.touched_at, gaps))
         if block.key is not None:
             self.evictions += 1

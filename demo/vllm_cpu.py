@@ -40,7 +40,7 @@ NOT_INHERITED = {"PYTHONHOME", "PYTHONPATH", "VLLM_API_KEY"}  # this project's, 
 
 
 class EngineError(RuntimeError):
-    """The engine cannot be installed or started; the message names what failed and the remedy."""
+    """The engine cannot be installed or started: what failed, and the remedy or the log's words."""
 
 
 def default_home() -> Path:
@@ -117,8 +117,7 @@ def _require_installed(home: Path) -> None:
 def _install_engine(home: Path) -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - pip would only say "no matching distribution"
         raise EngineError(f"{PACKAGE} needs Python 3.11 or later, and this is {sys.version.split()[0]}")
-    free = shutil.disk_usage(home).free
-    if free < NEEDED_BYTES:
+    if (free := shutil.disk_usage(home).free) < NEEDED_BYTES:
         need = f"{PACKAGE} needs {NEEDED_BYTES / 1e9:.0f} GB of disk and {home} has {free / 1e9:.1f}"
         raise EngineError(f"{need}: make room, or let APC_VLLM_HOME name a folder elsewhere")
     venv = [sys.executable, "-m", "venv", "--clear", str(home / "venv")]
@@ -153,8 +152,9 @@ def _await_health(server: subprocess.Popen[bytes], port: int, seconds: float, lo
         status = server.poll()
         if status is not None or time.monotonic() > deadline:
             fault = f"not healthy after {seconds:g} s" if status is None else f"ended with status {status}"
-            end = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
-            raise EngineError(f"vLLM: {fault}; its log {log} ends:\n{end}")
+            lines = log.read_text(errors="replace").splitlines()
+            told = [line for line in lines[:-20] if "Error: " in line] + lines[-20:]  # cause, then end
+            raise EngineError("\n".join([f"vLLM: {fault}; from its log {log}:", *told]))
         time.sleep(0.25)
 
 
@@ -177,7 +177,7 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the command line; return 3 when the engine cannot be installed or started."""
     cut = argv.index("--") if "--" in argv else len(argv)
-    parser = argparse.ArgumentParser(prog="python -m demo.vllm_cpu", epilog="Flags behind -- are vLLM's.")
+    parser = argparse.ArgumentParser(prog="python -m demo.vllm_cpu", epilog="Flags after -- are vLLM's.")
     parser.add_argument("action", choices=("install", "serve"))
     parser.add_argument("--port", type=int, default=9000)
     parser.add_argument("--block-size", type=int, default=32, help="tokens, a multiple of 32")

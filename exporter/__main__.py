@@ -8,10 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
-from exporter.collector import Collector, read
+from exporter.collector import Collector
 from exporter.config import SETTINGS, ConfigError, Settings, load
 from exporter.metrics import families
-from exporter.scrape import Reason, Scrape, ScrapeError
+from exporter.read import read
+from exporter.scrape import Scrape, ScrapeError
 from exporter.server import application, exposition, serve
 
 log = logging.getLogger("exporter")
@@ -71,9 +72,7 @@ def _from_file(path: str) -> int:
         print(f"--from-file: {path} cannot be read: {error.strerror}", file=sys.stderr)
         return COULD_NOT_RUN
     try:
-        scrape = Scrape("file", 0.0, read(body.decode("utf-8")))
-    except UnicodeDecodeError as error:
-        scrape = Scrape("file", 0.0, error=ScrapeError(Reason.PARSE_ERROR, f"not UTF-8 at byte {error.start}"))
+        scrape = Scrape("file", 0.0, read(body))
     except ScrapeError as error:
         scrape = Scrape("file", 0.0, error=error)
     _print([scrape])

@@ -5,35 +5,22 @@ import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
 from exporter.config import Settings, Target
 from exporter.fetch import TOO_LATE, Client
 from exporter.metrics import FAMILIES, families
-from exporter.parse import ParseError
+from exporter.read import read
 from exporter.scrape import Reason, Scrape, ScrapeError
-from exporter.snapshot import NoEngineSeriesError, Snapshot, snapshot
 
 log = logging.getLogger(__name__)
 
 GRACE: Final = 0.2  # seconds past the deadline until a read that ignores it is cut
 THREADS_PER_TARGET: Final = 4  # two for a scrape, two spare for one that hangs in name resolution
+VITALS_SHARE: Final = 0.8  # of the time limit, so that a hanging /health is known before the scrape must end
 UNHEALTHY: Final = {Reason.REFUSED, Reason.TIMEOUT, Reason.NETWORK, Reason.TRUNCATED, Reason.HTTP_5XX}
-
-
-def read(text: str, version: str = "") -> Snapshot:
-    """Read an exposition; raises ScrapeError with the reason where it cannot be used."""
-    try:
-        return snapshot(text, version)
-    except ParseError as error:
-        raise ScrapeError(Reason.PARSE_ERROR, str(error)) from None
-    except NoEngineSeriesError as error:
-        raise ScrapeError(
-            Reason.NO_ENGINE_SERIES,
-            f"{error}: scrape the engine itself, not a gateway before it; vLLM hides them with --disable-log-stats",
-        ) from None
 
 
 class Collector:
@@ -58,7 +45,7 @@ class Collector:
         """Ask all targets at once; each answers, or fails with a reason, within `timeout` seconds."""
         started = time.monotonic()
         limit = min(timeout, self._settings.timeout) if timeout else self._settings.timeout
-        futures = [self._pool.submit(source.scrape, started + limit, self._vitals) for source in self._sources]
+        futures = [self._pool.submit(source.scrape, limit, self._vitals) for source in self._sources]
         scrapes = [
             _outcome(source, future, started, started + limit + GRACE)
             for source, future in zip(self._sources, futures, strict=True)
@@ -92,41 +79,50 @@ class _Source:
         self._metrics = Client(target.metrics_key, target.ca_file, max_bytes)
         self._vital = Client(ca_file=target.ca_file, max_bytes=max_bytes)
 
-    def scrape(self, deadline: float, pool: ThreadPoolExecutor) -> Scrape:
+    def scrape(self, limit: float, pool: ThreadPoolExecutor) -> Scrape:
         started = time.monotonic()
-        vitals = pool.submit(self._vital_signs, deadline)
+        vitals = pool.submit(self._vital_signs, started + limit * VITALS_SHARE)
         found, error = None, None
         try:
-            text = self._metrics.get(self.target.metrics_url, deadline)
-            found = read(text, vitals.result(max(deadline - time.monotonic(), 0))[1])
-        except TimeoutError:
-            error = ScrapeError(Reason.TIMEOUT, "no complete answer within the time limit (APC_EXPORTER_TIMEOUT)")
+            body, content_type = self._metrics.get(self.target.metrics_url, started + limit)
+            found = read(body, content_type, _result(vitals, started + limit).version)
         except ScrapeError as caught:
             error = caught
         except Exception as caught:  # a scrape never takes the others down
             log.exception("target %s", self.target.name)
             error = ScrapeError(Reason.INTERNAL, f"{type(caught).__name__} in the exporter; its log has the rest")
-        healthy = vitals.result()[0] if vitals.done() else None
+        healthy = _result(vitals, started + limit).healthy
         return Scrape(self.target.name, time.monotonic() - started, found, error, healthy)
 
     def cut(self) -> None:
         self._metrics.cut()
         self._vital.cut()
 
-    def _vital_signs(self, deadline: float) -> tuple[bool | None, str]:
-        """Return whether the engine is healthy, and its version; None and "" where that is not to be known."""
+    def _vital_signs(self, deadline: float) -> "_Vitals":
         try:
             self._vital.get(f"{self.target.url}/health", deadline)
         except ScrapeError as error:
-            if error.reason in UNHEALTHY:
-                return False, ""
-            if error.reason is not Reason.EMPTY_BODY:  # vLLM's answer has no body
-                return None, ""
+            return _Vitals(healthy=False if error.reason in UNHEALTHY else None)
         try:
-            version = json.loads(self._vital.get(f"{self.target.url}/version", deadline))["version"]
+            version = json.loads(self._vital.get(f"{self.target.url}/version", deadline)[0])["version"]
         except (ScrapeError, ValueError, KeyError, TypeError):
-            return True, ""
-        return True, version if isinstance(version, str) else ""
+            return _Vitals(healthy=True)
+        return _Vitals(healthy=True, version=version if isinstance(version, str) else "")
+
+
+class _Vitals(NamedTuple):
+    """Whether the engine is healthy, and its version; None and "" where that is not to be known."""
+
+    healthy: bool | None = None
+    version: str = ""
+
+
+def _result(vitals: Future[_Vitals], deadline: float) -> _Vitals:
+    """Wait for the vital signs; that they hang does not cost the metrics."""
+    try:
+        return vitals.result(max(deadline - time.monotonic(), 0))
+    except TimeoutError:
+        return _Vitals()
 
 
 def _outcome(source: _Source, future: Future[Scrape], started: float, deadline: float) -> Scrape:

@@ -1,9 +1,10 @@
-"""GET a page of an engine within a deadline -> its text, or a named reason. The only user of `requests`."""
+"""GET a page of an engine within a deadline -> its body, or a named reason. The only user of `requests`."""
 
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import IncompleteRead
 from http.cookiejar import DefaultCookiePolicy
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -29,7 +30,7 @@ TLS_ERRORS: Final = (requests.exceptions.SSLError, urllib3.exceptions.SSLError)
 TLS_REMEDY: Final = "for a private authority set VLLM_CA_FILE, for plain HTTP write http://"
 DNS_ERRORS: Final = (socket.gaierror, urllib3.exceptions.NameResolutionError)
 TIMEOUTS: Final = (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)
-CUT_SHORT: Final = (urllib3.exceptions.IncompleteRead, urllib3.exceptions.InvalidChunkLength)
+CUT_SHORT: Final = (IncompleteRead, urllib3.exceptions.InvalidChunkLength)
 
 
 class _Adapter(HTTPAdapter):
@@ -79,10 +80,10 @@ class Client:
             self._session.headers["Authorization"] = f"Bearer {key}"
         self._max_bytes = max_bytes
 
-    def get(self, url: str, deadline: float) -> str:
-        """Return the text at `url`; `deadline` is a time of `time.monotonic()`.
+    def get(self, url: str, deadline: float) -> tuple[bytes, str]:
+        """Return the body at `url` and its content type; `deadline` is a time of `time.monotonic()`.
 
-        Raises ScrapeError with the reason for everything that is not a text of status 200.
+        Raises ScrapeError with the reason for everything but a complete answer of status 200.
         """
         try:
             with self._open(url, deadline) as response:
@@ -90,7 +91,7 @@ class Client:
                 body = b"".join(self._chunks(response, deadline))
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             raise _reason(error, urlsplit(url)) from error
-        return _text(body, response.headers.get("Content-Type", ""))
+        return body, response.headers.get("Content-Type", "")
 
     def cut(self) -> None:
         """End the requests under way; safe from any thread."""
@@ -140,17 +141,6 @@ def _check_status(response: requests.Response) -> None:
     if status >= 500:  # noqa: PLR2004
         raise ScrapeError(Reason.HTTP_5XX, f"HTTP {status}")
     raise ScrapeError(Reason.HTTP_4XX, f"HTTP {status}: is this the address of the engine?")
-
-
-def _text(body: bytes, content_type: str) -> str:
-    if not body.strip():
-        raise ScrapeError(Reason.EMPTY_BODY, "an empty answer; check PROMETHEUS_MULTIPROC_DIR of the engine")
-    if "html" in content_type.lower() or body.lstrip().startswith(b"<"):
-        raise ScrapeError(Reason.HTML, "an HTML page, such as a login page or a proxy's error, and no metrics")
-    try:
-        return body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ScrapeError(Reason.PARSE_ERROR, f"not UTF-8 at byte {error.start}") from None
 
 
 def _same_host(one: SplitResult, other: SplitResult) -> bool:

@@ -40,7 +40,9 @@ STACK: Final = (
     Program(
         name="exporter",
         argv=("{python}", "-m", "exporter"),
-        environment={"APC_EXPORTER_PORT": "{APC_EXPORTER_PORT}", "APC_EXPORTER_HOST": "{APC_EXPORTER_HOST}"},
+        environment={
+            name: f"{{{name}}}" for name in ("APC_EXPORTER_HOST", "APC_EXPORTER_PORT", "APC_TARGETS", "VLLM_URL")
+        },
         port=EXPORTER_PORT,
         host="{APC_EXPORTER_HOST}",
         health="/-/healthy",

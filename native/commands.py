@@ -1,0 +1,132 @@
+"""The commands: each prints for people and returns its exit code, 0 where all is well."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from native import demo, engines, folder, processes, settings, stack, tools, web
+from native.errors import NativeError, SettingsError
+from native.programs import STACK, Service, ports
+from native.report import table
+from native.supervisor import RUNNING
+
+FINE: Final = 0
+FAULT: Final = 1
+NOT_UP: Final = 3
+
+
+def up(_args: argparse.Namespace) -> int:
+    """Start the stack and print its pages."""
+    chosen = settings.read(os.environ, ports(STACK))
+    services = stack.up(chosen, STACK)
+    print()
+    for service in services:
+        if service.url:
+            print(f"  {service.name.capitalize():<12} {service.url}")
+    _tell_engines(chosen, services)
+    print("  Stop it with: make down")
+    return FINE
+
+
+def _tell_engines(chosen: settings.Settings, services: Sequence[Service]) -> None:
+    exporter = next(service for service in services if service.name == "exporter")
+    url = "" if chosen.values["APC_TARGETS"] else f" at {chosen.values['VLLM_URL']}"
+    try:
+        silent = engines.ask(exporter)
+    except web.FAILURES as error:
+        print(f"  Engines      the exporter does not answer about them: {error}")
+        return
+    for target, reason in silent.items():
+        why = f": {reason}" if reason else ""
+        print(f"  Engine       {target}{url} does not answer yet{why}; apc_engine_up is 0 until it does")
+    if not silent:
+        print(f"  Engine      {url} answers" if url else "  Engines      all answer")
+
+
+def down(_args: argparse.Namespace) -> int:
+    """End the stack and the demo."""
+    ended = [stack.down(run) for run in reversed(_folders())]
+    if not any(ended):
+        print("  Nothing was running.")
+    return FINE
+
+
+def status(_args: argparse.Namespace) -> int:
+    """Show a row for each program."""
+    states: list[str] = []
+    for run in _folders():
+        found = stack.status(run)
+        rows: list[tuple[str, ...]] = [("PROGRAM", "STATE", "PID", "UPTIME", "URL")]
+        rows += [
+            (p.name, p.state.lower(), str(p.pid or "-"), _duration(p.uptime_seconds) if p.pid else "-", url)
+            for p, url in found
+        ]
+        if found:
+            print(table(rows))
+        elif left := processes.members(run):
+            print(f"  Left behind without a supervisor in {run}: {', '.join(map(str, left))}. `make down` ends them.")
+        states += [p.state for p, _ in found]
+    if not states:
+        print("  Not up. `make up` starts it.")
+        return NOT_UP
+    return FINE if set(states) == {RUNNING} else FAULT
+
+
+def logs(args: argparse.Namespace) -> int:
+    """Become `tail` on the logs."""
+    logs = [log for run in _folders() for log in sorted((run / "logs").glob("*.log"))]
+    if args.program:
+        logs = [log for log in logs if log.stem in args.program]
+    if not logs:
+        raise NativeError(f"there is no log in {', '.join(map(str, _folders()))}: `make up` first")
+    sys.stdout.flush()
+    os.execvp("tail", ["tail", "-v", "-n", str(args.lines), *(["-F"] if args.follow else []), *map(str, logs)])  # noqa: S606, S607
+
+
+def run_demo(args: argparse.Namespace) -> int:
+    """Start the demo and print what it shows."""
+    told = demo.run(os.environ, args.engine)
+    print()
+    for line in told:
+        print(f"  {line}")
+    print("  Stop it with: make down")
+    return FINE
+
+
+def fetch_tools(_args: argparse.Namespace) -> int:
+    """Fetch what is missing."""
+    for name in tools.TOOLS:
+        tools.ensure(name)
+    return FINE
+
+
+def clean(args: argparse.Namespace) -> int:
+    """Delete what the stack wrote."""
+    own, demos = _folders()
+    if processes.members(own) or processes.members(demos):
+        raise NativeError("the stack runs: `make down` first")
+    if not own.is_dir():
+        print("  Nothing to delete.")
+        return FINE
+    if not args.yes:
+        if not sys.stdin.isatty():
+            raise SettingsError("clean asks before it deletes data; where nobody can answer, say --yes")
+        if input(f"  Delete logs and Prometheus' data in {own}? [y/N] ").strip().lower() not in {"y", "yes"}:
+            return FAULT
+    for run in (demos, own):
+        folder.delete(run)
+    print(f"  Deleted what the stack wrote in {own}.")
+    return FINE
+
+
+def _folders() -> tuple[Path, Path]:
+    return demo.folders(settings.run_folder(os.environ))
+
+
+def _duration(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

