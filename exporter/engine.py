@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 Version = tuple[int, ...]
+NEVER: Final[Version] = (10_000,)
 
 
 class Dialect(StrEnum):
@@ -54,7 +55,7 @@ class Spelling:
     name: str
     dialects: tuple[Dialect, ...]
     since: Version = (0,)
-    until: Version = (10_000,)
+    until: Version = NEVER
     unit: Unit = Unit.ONE
     by_default: bool = True  # False: only behind a flag, so its absence is no fault
 
@@ -291,13 +292,15 @@ _SPEAKERS: Final = {
 def identify(found: list[Spelling]) -> tuple[Dialect | None, Version]:
     """Tell the dialect, and the oldest version that has all the names found, from the names alone.
 
-    Names that several dialects share decide nothing; without a telling one the dialect is None.
+    Names that several dialects share decide nothing, but for those that V1 dropped: V1 had its own beside them.
+    Without a telling name the dialect is None.
     """
     for dialect in (Dialect.SGLANG, Dialect.VLLM_V1, Dialect.VLLM_V0):
         own = [spelling for spelling in found if _SPEAKERS[spelling.name] == {dialect}]
         if own:
             return dialect, max(spelling.since for spelling in own)
-    return None, (0,)
+    dropped = any(Dialect.VLLM_V0 in spelling.dialects and spelling.until < NEVER for spelling in found)
+    return (Dialect.VLLM_V0 if dropped else None), (0,)
 
 
 _BY_NAME: Final = {field.name: field for field in FIELDS}

@@ -3,6 +3,7 @@
 The source is `cache_config_info`, whose values are labels written by Python's `str()`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -71,6 +72,6 @@ def _facts(row: Mapping[str, str], ranks: int) -> Facts:
 
 
 def _int(row: Mapping[str, str], name: str) -> int | None:
-    """Return a positive whole number, None for `None`, an absent label and anything else."""
+    """Return a positive whole number that a float can hold; None for `None`, an absent label, anything else."""
     text = row.get(name, "")
-    return int(text) or None if text.isascii() and text.isdigit() else None
+    return int(text) or None if re.fullmatch(r"[0-9]{1,15}", text) else None

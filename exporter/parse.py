@@ -15,7 +15,7 @@ _NAME: Final = re.compile(r"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)")
 # labels, value, then an optional timestamp and an optional OpenMetrics exemplar
 _REST: Final = re.compile(
     r'[ \t]*(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]*(?<=[ \t}])'
-    r"([^ \t#]+)(?:[ \t]+-?\d+(?:\.\d+)?)?[ \t]*(?:#[ \t]*\{.*)?\r?"
+    r"([^ \t\r#]+)(?:[ \t]+-?\d+(?:\.\d+)?)?[ \t]*(?:#[ \t]*\{.*)?\r?"
 )
 _LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
 _VALUE: Final = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf|[nN]a[nN])")
