@@ -1,11 +1,11 @@
-"""Asks every target at once, times it, and turns whatever happens into a `Scrape`. Keeps nothing between scrapes."""
+"""Asks every target at once, times it, and turns whatever happens into a `Scrape`."""
 
 import json
 import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
@@ -14,12 +14,14 @@ from exporter.fetch import TOO_LATE, Client
 from exporter.metrics import FAMILIES, families
 from exporter.read import read
 from exporter.scrape import Reason, Scrape, ScrapeError
+from exporter.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 GRACE: Final = 0.2  # seconds past the deadline until a read that ignores it is cut
-THREADS_PER_TARGET: Final = 4  # two for a scrape, two spare for one that hangs in name resolution
-VITALS_SHARE: Final = 0.8  # of the time limit, so that a hanging /health is known before the scrape must end
+THREADS_PER_TARGET: Final = 4  # spare ones for a scrape that hangs in name resolution
+HEAD_START: Final = 0.002  # seconds for /metrics: an engine answers one page at a time, and this one is the longer
+HEALTH_SHARE: Final = 0.8  # of the time limit, so that a hanging /health is known before the scrape must end
 UNHEALTHY: Final = {Reason.REFUSED, Reason.TIMEOUT, Reason.NETWORK, Reason.TRUNCATED, Reason.HTTP_5XX}
 
 
@@ -30,7 +32,7 @@ class Collector:
         self._settings = settings
         self._sources = [_Source(target, settings.max_body_bytes) for target in settings.targets]
         self._pool = ThreadPoolExecutor(THREADS_PER_TARGET * len(self._sources), "scrape")
-        self._vitals = ThreadPoolExecutor(THREADS_PER_TARGET * len(self._sources), "vitals")
+        self._health_pool = ThreadPoolExecutor(THREADS_PER_TARGET * len(self._sources), "health")
         self._last: dict[str, Reason | None] = {}  # to log a change once, and nothing else
 
     def describe(self) -> Iterator[Metric]:
@@ -45,7 +47,7 @@ class Collector:
         """Ask all targets at once; each answers, or fails with a reason, within `timeout` seconds."""
         started = time.monotonic()
         limit = min(timeout, self._settings.timeout) if timeout else self._settings.timeout
-        futures = [self._pool.submit(source.scrape, limit, self._vitals) for source in self._sources]
+        futures = [self._pool.submit(source.scrape, limit, self._health_pool) for source in self._sources]
         scrapes = [
             _outcome(source, future, started, started + limit + GRACE)
             for source, future in zip(self._sources, futures, strict=True)
@@ -59,7 +61,7 @@ class Collector:
         for source in self._sources:
             source.cut()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._vitals.shutdown(wait=False, cancel_futures=True)
+        self._health_pool.shutdown(wait=False, cancel_futures=True)
 
     def _log_change(self, scrape: Scrape) -> None:
         if self._last.get(scrape.target) == scrape.reason and scrape.target in self._last:
@@ -77,52 +79,56 @@ class _Source:
     def __init__(self, target: Target, max_bytes: int) -> None:
         self.target = target
         self._metrics = Client(target.metrics_key, target.ca_file, max_bytes)
-        self._vital = Client(ca_file=target.ca_file, max_bytes=max_bytes)
+        self._vitals = Client(ca_file=target.ca_file, max_bytes=max_bytes)
+        self._version = ("", 0.0)  # a stated version, and the start time of the process that stated it
 
     def scrape(self, limit: float, pool: ThreadPoolExecutor) -> Scrape:
         started = time.monotonic()
-        vitals = pool.submit(self._vital_signs, started + limit * VITALS_SHARE)
+        deadline = started + limit
+        health = pool.submit(self._healthy, started + limit * HEALTH_SHARE)
         found, error = None, None
         try:
-            body, content_type = self._metrics.get(self.target.metrics_url, started + limit)
-            found = read(body, content_type, _result(vitals, started + limit).version)
+            found = self._read(*self._metrics.get(self.target.metrics_url, deadline), deadline)
         except ScrapeError as caught:
             error = caught
         except Exception as caught:  # a scrape never takes the others down
             log.exception("target %s", self.target.name)
             error = ScrapeError(Reason.INTERNAL, f"{type(caught).__name__} in the exporter; its log has the rest")
-        healthy = _result(vitals, started + limit).healthy
+        try:
+            healthy = health.result(max(deadline - time.monotonic(), 0))
+        except TimeoutError:
+            healthy = None
         return Scrape(self.target.name, time.monotonic() - started, found, error, healthy)
 
     def cut(self) -> None:
         self._metrics.cut()
-        self._vital.cut()
+        self._vitals.cut()
 
-    def _vital_signs(self, deadline: float) -> "_Vitals":
+    def _read(self, body: bytes, content_type: str, deadline: float) -> Snapshot:
+        """Read an answer with the version of the process that gave it, which is asked once in its life."""
+        version, since = self._version
+        found = read(body, content_type, version)
+        if version and found.start_time == since:
+            return found
+        version = self._stated_version(deadline)
+        self._version = (version, found.start_time) if version and found.start_time else ("", 0.0)
+        return read(body, content_type, version)
+
+    def _stated_version(self, deadline: float) -> str:
         try:
-            self._vital.get(f"{self.target.url}/health", deadline)
-        except ScrapeError as error:
-            return _Vitals(healthy=False if error.reason in UNHEALTHY else None)
-        try:
-            version = json.loads(self._vital.get(f"{self.target.url}/version", deadline)[0])["version"]
+            version = json.loads(self._vitals.get(f"{self.target.url}/version", deadline)[0])["version"]
         except (ScrapeError, ValueError, KeyError, TypeError):
-            return _Vitals(healthy=True)
-        return _Vitals(healthy=True, version=version if isinstance(version, str) else "")
+            return ""
+        return version if isinstance(version, str) else ""
 
-
-class _Vitals(NamedTuple):
-    """Whether the engine is healthy, and its version; None and "" where that is not to be known."""
-
-    healthy: bool | None = None
-    version: str = ""
-
-
-def _result(vitals: Future[_Vitals], deadline: float) -> _Vitals:
-    """Wait for the vital signs; that they hang does not cost the metrics."""
-    try:
-        return vitals.result(max(deadline - time.monotonic(), 0))
-    except TimeoutError:
-        return _Vitals()
+    def _healthy(self, deadline: float) -> bool | None:
+        """Return whether /health answered 200; None where it cannot be known, as without such a page."""
+        time.sleep(HEAD_START)
+        try:
+            self._vitals.get(f"{self.target.url}/health", deadline)
+        except ScrapeError as error:
+            return False if error.reason in UNHEALTHY else None
+        return True
 
 
 def _outcome(source: _Source, future: Future[Scrape], started: float, deadline: float) -> Scrape:

@@ -6,6 +6,7 @@ name, `until` the first one without it. To follow a rename, add a spelling; noth
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -274,13 +275,14 @@ def exposed_name(spelling: Spelling, kind: Kind, dialect: Dialect) -> str:
     return f"{_PREFIX_OF[dialect]}:{spelling.name}{'_total' if kind is Kind.COUNTER else ''}"
 
 
-def expected(dialect: Dialect, version: Version) -> list[Field]:
+@lru_cache
+def expected(dialect: Dialect, version: Version) -> tuple[Field, ...]:
     """Return the fields that an engine of this dialect and version exposes without further flags."""
-    return [
+    return tuple(
         field
         for field in FIELDS
         if any(spelling.by_default and spelling.covers(dialect, version) for spelling in field.spellings)
-    ]
+    )
 
 
 _SPEAKERS: Final = {
@@ -289,7 +291,7 @@ _SPEAKERS: Final = {
 }
 
 
-def identify(found: list[Spelling]) -> tuple[Dialect | None, Version]:
+def identify(found: Iterable[Spelling]) -> tuple[Dialect | None, Version]:
     """Tell the dialect, and the oldest version that has all the names found, from the names alone.
 
     Names that several dialects share decide nothing, but for those that V1 dropped: V1 had its own beside them.

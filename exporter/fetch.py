@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.client import IncompleteRead
-from http.cookiejar import DefaultCookiePolicy
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 from weakref import WeakSet
@@ -62,22 +61,15 @@ class _Adapter(HTTPAdapter):
 
 
 class Client:
-    """Asks one server. Ignores proxies, .netrc and cookies of the environment; follows redirects on its host only.
+    """Asks one server, through `requests`' adapter alone: a session would bring proxies, .netrc and cookies.
 
-    `key` goes out as a bearer token; `verify` is a CA file, or True for the usual ones.
+    `key` goes out as a bearer token; `ca_file` is an authority to trust in place of the usual ones.
     """
 
     def __init__(self, key: str = "", ca_file: str = "", max_bytes: int = 16 * 2**20) -> None:
         self._adapter = _Adapter()
-        self._session = requests.Session()
-        self._session.trust_env = False
-        self._session.verify = ca_file or True
-        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        self._session.mount("http://", self._adapter)
-        self._session.mount("https://", self._adapter)
-        self._session.headers.update(HEADERS)
-        if key:
-            self._session.headers["Authorization"] = f"Bearer {key}"
+        self._headers = HEADERS | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._verify = ca_file or True
         self._max_bytes = max_bytes
 
     def get(self, url: str, deadline: float) -> tuple[bytes, str]:
@@ -99,7 +91,8 @@ class Client:
 
     def _open(self, url: str, deadline: float) -> requests.Response:
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._session.get(url, stream=True, allow_redirects=False, timeout=_remaining(deadline))
+            request = requests.Request("GET", url, self._headers).prepare()
+            response = self._adapter.send(request, stream=True, timeout=_remaining(deadline), verify=self._verify)
             if not response.is_redirect:
                 return response
             response.close()

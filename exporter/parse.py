@@ -1,10 +1,11 @@
 """Exposition text -> the samples that `engine.py` names. Everything else in the text is passed over.
 
-An engine's answer has hundreds of series of which we want a third, and one scrape may ask hundreds of engines:
-hence one pass, and labels that repeat from scrape to scrape are taken apart once. A wanted line that breaks
-the format fails the whole text, since half of a broken answer is a wrong number.
+An engine's answer has hundreds of series of which we want a third, and one scrape may ask hundreds of engines.
+Name and labels of a series repeat from scrape to scrape, so they are taken apart once and remembered. A wanted
+line that breaks the format fails the whole text, since half of a broken answer is a wrong number.
 """
 
+import math
 import re
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -12,14 +13,11 @@ from typing import Final, NamedTuple
 from exporter.engine import Route, Unit, routes
 
 _NAME: Final = re.compile(r"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)")
-# labels, value, then an optional timestamp and an optional OpenMetrics exemplar
-_REST: Final = re.compile(
-    r'[ \t]*(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]*(?<=[ \t}])'
-    r"([^ \t\r#]+)(?:[ \t]+-?\d+(?:\.\d+)?)?[ \t]*(?:#[ \t]*\{.*)?\r?"
-)
+_LABELS: Final = re.compile(r'[ \t]*(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]*')
 _LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
-_VALUE: Final = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf|[nN]a[nN])")
 _ESCAPE: Final = re.compile(r"\\(.)")
+# a value, then an optional timestamp and an optional OpenMetrics exemplar
+_TAIL: Final = re.compile(r"([^ \t\r#]+)(?:[ \t]+-?\d+(?:\.\d+)?)?[ \t]*(?:#[ \t]*\{.*)?\r?")
 
 
 class ParseError(ValueError):
@@ -31,7 +29,7 @@ class Labels(NamedTuple):
 
     model: str
     engine: str | None
-    le: str
+    le: float  # NaN where it is absent or no number
     rest: tuple[tuple[str, str], ...]
 
 
@@ -43,6 +41,14 @@ class Sample(NamedTuple):
     value: float
 
 
+class _Series(NamedTuple):
+    """A wanted series: its routes and labels, and where in the text its value starts."""
+
+    routes: tuple[Route, ...]
+    labels: Labels
+    end: int
+
+
 def parse(text: str) -> list[Sample]:
     """Return the wanted samples in the order of the text.
 
@@ -52,18 +58,19 @@ def parse(text: str) -> list[Sample]:
         raise ParseError("the text ends within a line: it was cut off")
     samples: list[Sample] = []
     for number, line in enumerate(text.split("\n"), 1):
-        name = _NAME.match(line)
-        wanted = routes(name[1]) if name else ()
-        if not name or not wanted:
+        if line[:1] == "#":
             continue
-        rest = _REST.fullmatch(line, name.end())
+        head, _, value = line.rpartition(" ")  # all there is to most lines
         try:
-            if not rest or not _VALUE.fullmatch(rest[2]):
-                raise ParseError(f"no labels and value after {name[1]!r}")
-            labels, value = _labels(rest[1] or ""), float(rest[2])
+            series = _series(head or line)
+            if series is None:
+                continue
+            if series.end < len(head) or not head:
+                series, value = _unusual(line)
+            number_value = _number(value)
         except ParseError as error:
             raise ParseError(f"line {number}: {error}") from None
-        samples.extend(Sample(route, labels, value) for route in wanted)
+        samples += [Sample(route, series.labels, number_value) for route in series.routes]
     return samples
 
 
@@ -75,6 +82,36 @@ def stated_unit(text: str, name: str) -> Unit:
 
 
 @lru_cache(maxsize=65_536)
+def _series(text: str) -> _Series | None:
+    """Read the name and labels that a text starts with; None where we do not want that name."""
+    name = _NAME.match(text)
+    wanted = routes(name[1]) if name else ()
+    if not name or not wanted:
+        return None
+    labels = _LABELS.match(text, name.end())
+    assert labels, "it matches nothing as well"
+    return _Series(wanted, _labels(labels[1] or ""), labels.end())
+
+
+def _unusual(line: str) -> tuple[_Series, str]:
+    """Read a wanted line with a timestamp, an exemplar, tabs or a carriage return."""
+    series = _series(line)
+    tail = _TAIL.fullmatch(line, series.end) if series else None
+    if not series or not tail or line[series.end - 1] not in " \t}":
+        raise ParseError(f"no labels and value in {line[:60]!r}")
+    return series, tail[1]
+
+
+def _number(text: str) -> float:
+    """Read a value; Python's own reading takes more than the format allows."""
+    try:
+        if "_" not in text and text.isascii():
+            return float(text)
+    except ValueError:
+        pass
+    raise ParseError(f"{text[:40]!r} is no number")
+
+
 def _labels(text: str) -> Labels:
     found: dict[str, str] = {}
     position = 0
@@ -87,6 +124,13 @@ def _labels(text: str) -> Labels:
     return Labels(
         found.pop("model_name", ""),
         found.pop("engine", None) or found.pop("dp_rank", None),
-        found.pop("le", ""),
+        _bound(found.pop("le", "")),
         tuple(sorted(found.items())),
     )
+
+
+def _bound(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

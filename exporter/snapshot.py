@@ -86,6 +86,7 @@ class Snapshot:
 
 
 Key = tuple[str, str]  # model name, engine
+Found = Mapping[tuple[str, Labels], float]  # one field of one cache: part and labels -> value
 DEVICE_SOURCES: Final = frozenset({"", "device"})
 
 
@@ -101,7 +102,7 @@ def snapshot(text: str, version: str = "") -> Snapshot:
         raise NoEngineSeriesError("no series of vLLM or SGLang among what it exposes")
 
     faults: set[Fault] = set()
-    dialect, oldest = engine.identify([sample.route.spelling for group in by_field.values() for sample in group])
+    dialect, oldest = engine.identify([group[0].route.spelling for group in by_field.values()])
     stated = _version(version)
     if dialect is None and stated >= (0, 11, 2):
         dialect = Dialect.VLLM_V1  # V0 was gone by then
@@ -153,23 +154,20 @@ class _Keys:
 
 def _merged(fld: Field, group: list[Sample], keys: _Keys, faults: set[Fault]) -> dict[Key, object]:
     """Return each cache's value: a number, a Histogram, or numbers by the field's `split` label."""
-    unique: dict[tuple[str, Labels], float] = {}
+    unique: dict[Key, dict[tuple[str, Labels], float]] = defaultdict(dict)
     bad: set[Key] = set()
-    for sample in group:
-        key = keys.of(sample.labels)
-        fault = _fault(fld, sample)
-        if unique.setdefault((sample.route.part, sample.labels), sample.value) != sample.value:
+    for route, labels, value in group:
+        key = keys.of(labels)
+        fault = _fault(fld, value)
+        if unique[key].setdefault((route.part, labels), value) != value:
             fault = fault or Fault.CONFLICT
         if fault:
             faults.add(fault)
             bad.add(key)
-    parts: dict[Key, list[tuple[str, Labels, float]]] = defaultdict(list)
-    for (part, labels), value in unique.items():
-        key = keys.of(labels)
-        if key not in bad:
-            parts[key].append((part, labels, value))
     merged: dict[Key, object] = {}
-    for key, found in parts.items():
+    for key, found in unique.items():
+        if key in bad:
+            continue
         result = _histogram(fld, found) if fld.kind is Kind.HISTOGRAM else _number(fld, found)
         if isinstance(result, Fault):
             faults.add(result)
@@ -178,21 +176,23 @@ def _merged(fld: Field, group: list[Sample], keys: _Keys, faults: set[Fault]) ->
     return merged
 
 
-def _fault(fld: Field, sample: Sample) -> Fault | None:
-    if not math.isfinite(sample.value):
+def _fault(fld: Field, value: float) -> Fault | None:
+    if 0 <= value <= fld.largest and value != math.inf:
+        return None
+    if not math.isfinite(value):
         return Fault.NOT_FINITE
-    if sample.value < 0 and not (fld.name == "reported_hit_ratio" and sample.value == engine.CACHING_OFF):
-        return Fault.NEGATIVE
-    return Fault.OUT_OF_RANGE if sample.value > fld.largest else None
+    if value > 0:
+        return Fault.OUT_OF_RANGE
+    return None if fld.name == "reported_hit_ratio" and value == engine.CACHING_OFF else Fault.NEGATIVE
 
 
-def _number(fld: Field, found: list[tuple[str, Labels, float]]) -> float | dict[str, float] | Fault:
+def _number(fld: Field, found: Found) -> float | dict[str, float] | Fault:
     if fld.split:
         by_split: dict[str, float] = defaultdict(float)
-        for _, labels, value in found:
+        for (_, labels), value in found.items():
             by_split[dict(labels.rest).get(fld.split, "")] += value
         return dict(by_split)
-    values = [value for _, _, value in found]
+    values = found.values()
     if fld.merge is Merge.SUM:
         return sum(values)
     if fld.merge is Merge.SAME and len(set(values)) > 1:
@@ -200,23 +200,20 @@ def _number(fld: Field, found: list[tuple[str, Labels, float]]) -> float | dict[
     return max(values)
 
 
-def _histogram(fld: Field, found: list[tuple[str, Labels, float]]) -> Histogram | Fault:
+def _histogram(fld: Field, found: Found) -> Histogram | Fault:
     buckets: dict[float, float] = defaultdict(float)
     totals: dict[str, float] = defaultdict(float)
-    for part, labels, value in found:
+    for (part, labels), value in found.items():
         if part != "bucket":
             totals[part] += value
             continue
-        try:
-            bound = float(labels.le)
-        except ValueError:
-            return Fault.BAD_HISTOGRAM
-        buckets[bound] += value
+        buckets[labels.le] += value
     ordered = sorted(buckets.items())
     counts = [count for _, count in ordered]
     if (
         not ordered
         or ordered[-1][0] != math.inf
+        or any(math.isnan(bound) for bound in buckets)
         or "sum" not in totals
         or counts != sorted(counts)
         or totals.get("count", counts[-1]) != counts[-1]
@@ -273,7 +270,7 @@ def _found(dialect: Dialect | None, version: Version, sent: set[Field], valued: 
     One that is declared and has no sample yet (a server that has taken no step) is not mentioned.
     """
     dialects = [dialect] if dialect else [Dialect.VLLM_V0, Dialect.VLLM_V1]
-    due = [fld for fld in engine.FIELDS if all(fld in engine.expected(d, version) for d in dialects)]
+    due = [fld for fld in engine.expected(dialects[0], version) if fld in engine.expected(dialects[-1], version)]
     return {
         fld.name: fld in sent and fld.name in valued for fld in due if fld in sent or not _declared(fld, dialects, text)
     }
