@@ -16,22 +16,22 @@ setup: .venv/ready ## the virtual environment, and Prometheus where it is missin
 	@$(PYTHON) -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) must be Python 3.11 or later with venv: apt install python3 python3-venv, or make setup PYTHON=python3.11"; exit 3; }
 	$(PYTHON) -m venv .venv && $(PY) -m pip install --quiet --disable-pip-version-check -r $< && touch $@
 
-up: setup ## start exporter and Prometheus: make up VLLM_URL=http://gpu-1:8000
+up: .venv/ready ## start exporter and Prometheus: make up VLLM_URL=http://gpu-1:8000
 	@$(PY) -m native up
 
-down: setup ## end the stack and the demo; the data is kept
+down: .venv/ready ## end the stack and the demo; the data is kept
 	@$(PY) -m native down
 
-status: setup ## what runs, since when, and where
+status: .venv/ready ## what runs, since when, and where
 	@$(PY) -m native status
 
-logs: setup ## the end of the logs; python -m native logs --help knows more
+logs: .venv/ready ## the end of the logs; python -m native logs --help knows more
 	@$(PY) -m native logs
 
-clean: setup ## delete logs and Prometheus' data, after asking
+clean: .venv/ready ## delete logs and Prometheus' data, after asking
 	@$(PY) -m native clean
 
-demo: setup ## an engine, traffic and the stack; ENGINE=vllm runs a real vLLM on the CPU
+demo: .venv/ready ## an engine, traffic and the stack; ENGINE=vllm runs a real vLLM on the CPU
 	@$(PY) -m native demo --engine $(ENGINE)
 
 test: setup ## all tests but those of a real vLLM

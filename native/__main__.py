@@ -1,13 +1,14 @@
 """Command line of the stack without Docker."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from native import commands
 from native.errors import NativeError
-from native.programs import DEMO_PORT, ENGINES, STACK, ports
+from native.programs import ENGINES, STACK
 from native.settings import SETTINGS
 
 INTERRUPTED: Final = 130
@@ -26,10 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nnative: interrupted; `make status` shows what runs, `make down` ends it", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return commands.FINE
 
 
 def _parser() -> argparse.ArgumentParser:
-    known = [(port.setting, str(port.default), "a port on 127.0.0.1") for port in (*ports(STACK), DEMO_PORT)]
+    programs = (*STACK, ENGINES["simulated"])
+    known = [(p.port.setting, str(p.port.default), f"{p.name}'s port") for p in programs if p.port]
     known += [(setting.name, setting.default, setting.meaning) for setting in SETTINGS]
     width = max(len(name) for name, _, _ in known)
     lines = [f"  {name:<{width}}  {meaning}{f' [{default}]' if default else ''}" for name, default, meaning in known]

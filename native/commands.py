@@ -77,13 +77,13 @@ def status(_args: argparse.Namespace) -> int:
 
 def logs(args: argparse.Namespace) -> int:
     """Become `tail` on the logs."""
-    logs = [log for run in _folders() for log in sorted((run / "logs").glob("*.log"))]
-    if args.program:
-        logs = [log for log in logs if log.stem in args.program]
-    if not logs:
-        raise NativeError(f"there is no log in {', '.join(map(str, _folders()))}: `make up` first")
+    found = [log for run in _folders() for log in sorted((run / "logs").glob("*.log"))]
+    wanted = [log for log in found if not args.program or log.stem in args.program]
+    if not wanted:
+        known = ", ".join(dict.fromkeys(log.stem for log in found)) or "none; `make up` writes them"
+        raise NativeError(f"no such log in {_folders()[0]}; there are: {known}")
     sys.stdout.flush()
-    os.execvp("tail", ["tail", "-v", "-n", str(args.lines), *(["-F"] if args.follow else []), *map(str, logs)])  # noqa: S606, S607
+    os.execvp("tail", ["tail", "-v", "-n", str(args.lines), *(["-F"] if args.follow else []), *map(str, wanted)])  # noqa: S606, S607
 
 
 def run_demo(args: argparse.Namespace) -> int:

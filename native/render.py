@@ -16,8 +16,8 @@ FINGERPRINT: Final = "APC_FINGERPRINT"
 SCRAPE_TIMEOUT_SECONDS: Final = 10
 STOP_SECONDS: Final = 10
 _HEADER: Final = "; Written by `python -m native up`; edits are lost at the next one.\n"
-# In supervisor's format these begin a comment, or end a value.
-_UNWRITABLE: Final = re.compile(r"[\n\"]|\s[;#]|\w'\w")
+# In supervisor's format these begin a comment or end a value, and there is no escaping them.
+_UNREADABLE: Final = re.compile(r"\n|\s[;#]")
 
 
 def prometheus_config(text: str, interval: str) -> str:
@@ -45,6 +45,8 @@ def urls(services: Iterable[Service]) -> str:
 
 def supervisor_config(run: Path, socket: Path, services: Iterable[Service], fingerprints: Mapping[str, str]) -> str:
     """Return supervisord's configuration; raises SettingsError where the format cannot hold a path."""
+    if "%" in str(run):  # supervisor expands the names of logs twice
+        raise SettingsError(f"APC_RUN_DIR: {run} has a '%', which supervisor cannot read back; choose another folder")
     sections = [
         _section("unix_http_server", {"file": str(socket), "chmod": "0700"}),
         _section(
@@ -81,11 +83,11 @@ def _program(run: Path, service: Service, fingerprint: str) -> str:
         {
             "command": shlex.join(service.argv),
             "directory": str(ROOT),
-            "environment": ",".join(f"{name}='{value}'" for name, value in environment.items()),
+            "environment": _environment(environment),
             "autostart": "false",  # `up` starts each once what it needs is healthy
             "autorestart": "true",
             "startsecs": "1",
-            "startretries": "3",
+            "startretries": "10",  # with growing pauses: a minute of trouble is no end
             "stopwaitsecs": str(STOP_SECONDS),
             "stopasgroup": "true",
             "killasgroup": "true",
@@ -97,10 +99,18 @@ def _program(run: Path, service: Service, fingerprint: str) -> str:
     )
 
 
+def _environment(values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        if "'" in value or '"' in value:
+            raise SettingsError(f"{name}: {value!r} has a quote, which supervisor cannot read back")
+    return ",".join(f"{name}='{value}'" for name, value in values.items())
+
+
 def _section(name: str, options: Mapping[str, str]) -> str:
-    for option, value in options.items():
-        if _UNWRITABLE.search(value):
+    for value in options.values():
+        if _UNREADABLE.search(value):
             raise SettingsError(
-                f"{name}: {option}: {value!r} has a character that supervisor cannot read back; rename the folder"
+                f"{name}: {value!r} has a line break, ' ;' or ' #', which supervisor cannot read back; "
+                "rename that folder or file"
             )
     return f"[{name}]\n" + "".join(f"{option}={value.replace('%', '%%')}\n" for option, value in options.items())

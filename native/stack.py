@@ -13,7 +13,7 @@ from native.errors import NativeError, SettingsError
 from native.programs import Program, Service, resolve
 from native.report import Step, step
 from native.settings import ROOT, Settings, passed_on
-from native.supervisor import FAILURES, GIVEN_UP, RUNNING, Status, Supervisor
+from native.supervisor import FAILED, RUNNING, Status, Supervisor, SupervisorError
 
 SOURCES: Final = ROOT / "prometheus"
 POLL_SECONDS: Final = 0.1
@@ -28,12 +28,15 @@ def up(settings: Settings, programs: Sequence[Program]) -> list[Service]:
     """
     run = settings.run
     folder.prepare(run)
+    if folder.socket(run).parent != run:
+        print(f"  {run} is too long a path for a socket: supervisor's is {folder.socket(run)}")
     with folder.locked(run):
         services = _services(settings, programs)
         ports.require_free(services, processes.members(run))
-        _write(settings, services)
+        _write_prometheus(settings, services)
         for service in services:
             _check(service, settings.environ)
+        _write_supervisor(run, services)
         supervisor = Supervisor(folder.socket(run))
         _supervise(supervisor, settings)
         return [service for service in services if _started(supervisor, service, run)]
@@ -59,7 +62,7 @@ def status(run: Path) -> list[tuple[Status, str]]:
     try:
         found = Supervisor(folder.socket(run)).status()
         urls: Mapping[str, str] = json.loads(folder.urls(run).read_text(encoding="utf-8"))
-    except (*FAILURES, ValueError):
+    except (SupervisorError, OSError, ValueError):
         return []
     order = list(urls)
     found.sort(key=lambda program: order.index(program.name) if program.name in order else len(order))
@@ -92,14 +95,13 @@ def _end(run: Path) -> None:
         Supervisor(folder.socket(run)).shutdown()
         if processes.await_gone(run, render.STOP_SECONDS + 5.0):
             return
-    except FAILURES:
+    except SupervisorError:
         pass  # it was killed, or hangs: its programs are ended without it
     processes.end(run, render.STOP_SECONDS)
 
 
-def _write(settings: Settings, services: Iterable[Service]) -> None:
-    services = list(services)
-    run, home = settings.run, settings.run / "prometheus"
+def _write_prometheus(settings: Settings, services: Iterable[Service]) -> None:
+    home = settings.run / "prometheus"
     source = (SOURCES / "prometheus.yml").read_text(encoding="utf-8")
     text = render.prometheus_config(source, settings.values["APC_SCRAPE_INTERVAL"])
     (home / "prometheus.yml").write_text(text, encoding="utf-8")
@@ -108,6 +110,9 @@ def _write(settings: Settings, services: Iterable[Service]) -> None:
         shutil.copytree(SOURCES / "rules", home / "rules")
     for name, text in render.targets(services).items():
         (home / "targets" / name).write_text(text, encoding="utf-8")
+
+
+def _write_supervisor(run: Path, services: Sequence[Service]) -> None:
     folder.urls(run).write_text(render.urls(services), encoding="utf-8")
     fingerprints = {service.name: folder.fingerprint(service.reads) for service in services}
     text = render.supervisor_config(run, folder.socket(run), services, fingerprints)
@@ -159,9 +164,10 @@ def _changed(before: Mapping[str, str], settings: Settings) -> list[str]:
 
 def _started(supervisor: Supervisor, service: Service, run: Path) -> bool:
     try:
-        was_there = supervisor.start(service.name)
-        with step(f"{service.name} is {'there already' if was_there else 'healthy'}") as running:
+        with step(f"start {service.name}") as running:
+            ran = supervisor.start(service.name)
             _await_healthy(supervisor, service, running, run)
+            running.title = f"{service.name} is healthy{' and ran already' if ran else ''}"
     except NativeError as error:
         _forgive(service.program, error)
         return False
@@ -175,12 +181,12 @@ def _await_healthy(supervisor: Supervisor, service: Service, running: Step, run:
         if found.state == RUNNING and (not service.health_url or web.is_healthy(service.health_url)):
             return
         log = folder.log(run, service.name)
-        if found.state in GIVEN_UP:
+        if found.state in FAILED:
             raise NativeError(f"{service.name} ends by itself: {found.error}; the end of {log}:\n{_last(log)}")
         if time.monotonic() > deadline:
             waited = f"{service.program.start_seconds:.0f} s"
             raise NativeError(f"{service.name} is not healthy after {waited}; the end of {log}:\n{_last(log)}")
-        running.tick(f"{found.state.lower()}, {service.health_url or 'no page'} does not answer yet")
+        running.tick(f"{service.health_url} does not answer yet" if found.state == RUNNING else found.state.lower())
         time.sleep(POLL_SECONDS)
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-FAILURES: Final = (OSError, http.client.HTTPException, xmlrpc.client.Error)
+from native.errors import NativeError
+
 RUNNING: Final = "RUNNING"
-GIVEN_UP: Final = frozenset({"FATAL", "EXITED", "UNKNOWN"})  # supervisor tries no more
+FAILED: Final = frozenset({"BACKOFF", "FATAL", "EXITED", "UNKNOWN"})  # after BACKOFF it is tried again
 _TRIED: Final = frozenset({"RUNNING", "STARTING", "BACKOFF"})
 
 
@@ -23,6 +24,10 @@ class Status:
     pid: int
     uptime_seconds: int
     error: str
+
+
+class SupervisorError(NativeError):
+    """It does not answer, or refuses."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -46,46 +51,54 @@ class _Transport(xmlrpc.client.Transport):
 
 
 class Supervisor:
-    """A supervisord that may or may not run; each call raises one of FAILURES where it does not answer."""
+    """A supervisord that may or may not run; each call raises SupervisorError where it does not answer."""
 
     def __init__(self, path: Path) -> None:
-        self._api: Any = xmlrpc.client.ServerProxy("http://localhost", transport=_Transport(path)).supervisor
+        self._proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_Transport(path))
 
     def pid(self) -> int:
         """Return its process id; 0 where it does not answer."""
         try:
-            return int(self._api.getPID())
-        except FAILURES:
+            return int(self._call("getPID"))
+        except SupervisorError:
             return 0
 
     def status(self) -> list[Status]:
-        """Return every program, in the order of their start."""
-        return [_status(info) for info in self._api.getAllProcessInfo()]
+        """Return every program."""
+        return [_status(info) for info in self._call("getAllProcessInfo")]
 
     def of(self, name: str) -> Status:
         """Return one program."""
-        return _status(self._api.getProcessInfo(name))
+        return _status(self._call("getProcessInfo", name))
 
     def start(self, name: str) -> bool:
         """Start a program unless it runs, and return whether it did; if it comes up is seen in its status."""
         state = self.of(name).state
         if state not in _TRIED:
-            self._api.startProcess(name, False)
+            self._call("startProcess", name, False)
         return state == RUNNING
 
     def update(self) -> list[str]:
         """Read the configuration again, drop what is no longer in it or differs, and return the names dropped."""
-        [[added, changed, removed]] = self._api.reloadConfig()
+        [[added, changed, removed]] = self._call("reloadConfig")
         for name in (*changed, *removed):
-            self._api.stopProcessGroup(name)
-            self._api.removeProcessGroup(name)
+            self._call("stopProcessGroup", name)
+            self._call("removeProcessGroup", name)
         for name in (*added, *changed):
-            self._api.addProcessGroup(name)
+            self._call("addProcessGroup", name)
         return [*changed, *removed]
 
     def shutdown(self) -> None:
         """Ask it to stop its programs and itself; returns before they are gone."""
-        self._api.shutdown()
+        self._call("shutdown")
+
+    def _call(self, method: str, *args: str | bool) -> Any:  # noqa: ANN401 - XML-RPC has no types
+        try:
+            return getattr(self._proxy.supervisor, method)(*args)
+        except xmlrpc.client.Fault as fault:
+            raise SupervisorError(f"supervisor refuses {method}: {fault.faultString}") from fault
+        except (OSError, http.client.HTTPException, xmlrpc.client.Error) as error:
+            raise SupervisorError(f"supervisord does not answer: {error}") from error
 
 
 def _status(info: Mapping[str, Any]) -> Status:

@@ -28,10 +28,10 @@ Argv = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A Debian package with binaries of the same use, the one that the stack runs first."""
+    """Binaries that belong together, the one that the stack runs first, and the Debian package that has them."""
 
-    package: str
     binaries: tuple[str, ...]
+    package: str = ""  # none: they are on PATH, or are not to be had
     companions: str = ""  # pattern of the dependencies that are unpacked with it
     waste: tuple[str, ...] = ()  # folders of them that nothing here reads
     assets: tuple[tuple[str, str], ...] = ()  # flag and folder: where it finds its own files once unpacked
@@ -39,8 +39,8 @@ class Tool:
 
 TOOLS: Final = {
     "prometheus": Tool(
-        "prometheus",
         ("prometheus", "promtool"),
+        package="prometheus",
         companions=r"promtool|libjs-.*|fonts-.*",  # its pages are of these
         waste=("usr/share/doc", "usr/share/javascript/moment-timezone/data"),  # the latter has 212 MB
         assets=(("--web.local-assets", "usr/share/prometheus/web"),),
@@ -82,6 +82,8 @@ def _version(argv: Argv) -> str:
 
 def _fetch(tool: Tool, root: Path, running: Step) -> list[Argv]:
     """Unpack the packages into `root`, in place of whatever is there."""
+    if not tool.package:
+        raise NativeError(f"{' and '.join(tool.binaries)} not found: install what has them and put them on PATH")
     for command in ("apt-get", "apt-cache", "dpkg"):
         if not shutil.which(command):
             raise NativeError(
@@ -130,7 +132,9 @@ def _with_lists(download: Callable[[], None]) -> None:
         print(f"\n    {error}\n    apt's package lists are missing or old: this needs `{' '.join(update)}`", flush=True)
         agreed = not interactive or input("    Run it now? [Y/n] ").strip().lower() in {"", "y", "yes"}
         if not agreed or not shutil.which(update[0]) or subprocess.run(update, check=False).returncode:  # noqa: S603
-            raise NativeError("Debian's packages cannot be fetched: run `apt-get update` as root, then this again") from error
+            raise NativeError(
+                "Debian's packages cannot be fetched: run `apt-get update` as root, then this again"
+            ) from error
         download()
 
 

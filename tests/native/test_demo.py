@@ -1,0 +1,25 @@
+from native import demo
+
+SERIES = '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1.5,"0.873"]}]}}'
+NOTHING = '{"status":"success","data":{"resultType":"vector","result":[]}}'
+
+
+def test_the_demo_is_about_its_own_engine_and_lives_in_its_own_folder() -> None:
+    user = {"VLLM_URL": "http://gpu", "VLLM_API_KEY": "k", "APC_TARGETS": "t.yml", "APC_RUN_DIR": "/r", "HOME": "/h"}
+    assert demo.environment(user) == {
+        "VLLM_URL": "http://127.0.0.1:9395",
+        "APC_SCRAPE_INTERVAL": "2s",
+        "APC_RUN_DIR": "/r/demo",
+        "HOME": "/h",
+    }
+
+
+def test_the_users_port_and_interval_are_kept() -> None:
+    told = demo.environment({"DEMO_PORT": "7000", "APC_SCRAPE_INTERVAL": "5s"})
+    assert told["VLLM_URL"] == "http://127.0.0.1:7000"
+    assert told["APC_SCRAPE_INTERVAL"] == "5s"
+
+
+def test_no_series_is_no_value() -> None:
+    assert demo.first_value(SERIES) == 0.873
+    assert demo.first_value(NOTHING) is None
