@@ -6,7 +6,7 @@ first, to be handed out again; only then is it evicted. Equal blocks are not mer
 """
 
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -31,7 +31,7 @@ class Block:
     holders: int = 0
     allocated_at: float | None = None
     touched_at: float = 0.0
-    hits: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED_HITS))
+    hits: tuple[float, ...] = ()  # when
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class PrefixCache:
             self._free.pop(block, None)
             block.holders += 1
             block.touched_at = now
-            block.hits.append(now)
+            block.hits = (*block.hits, now)[-TIMED_HITS:]
         allocation.cached_tokens = len(found) * self.block_size
         allocation.blocks = found + [self._allocate() for _ in range(wanted - len(found))]
         for index in range(len(found), len(allocation.keys)):
@@ -157,8 +157,8 @@ class PrefixCache:
             del self._table[block.key][block]
             if not self._table[block.key]:
                 del self._table[block.key]
-        block.key, block.holders, block.allocated_at, block.touched_at = None, 1, now, now
-        block.hits.clear()
+        block.key, block.holders, block.hits = None, 1, ()
+        block.allocated_at = block.touched_at = now
         return block
 
     def _register(self, allocation: Allocation, index: int) -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import requests
@@ -69,6 +69,13 @@ class Plan:
     api_key: str | None = None
 
 
+def questions(seed: int, session: int) -> Iterator[str]:
+    """Yield what a session asks, the same for the same seed."""
+    order = random.Random(f"{seed} {session}")  # noqa: S311 - to be repeatable
+    while True:
+        yield f"{order.choice(QUESTIONS)} (session {session})"
+
+
 class Traffic:
     """The sessions of one plan, until `stop` is set."""
 
@@ -102,9 +109,9 @@ class Traffic:
             return f"demo.traffic: {asked} answered, {self.counts['failed']} failed, {cached} of {prompt} tokens cached"
 
     def _converse(self, number: int) -> None:
-        choice = random.Random(f"{self.plan.seed}-{number}")  # noqa: S311 - to be repeatable
         interval = self.plan.sessions / self.plan.rate if self.plan.rate else 0.0
-        due = time.monotonic() + choice.random() * interval
+        due = time.monotonic() + interval * number / self.plan.sessions
+        asked = questions(self.plan.seed, number)
         history: list[dict[str, str]] = []
         failures = 0
         with requests.Session() as http:
@@ -113,7 +120,7 @@ class Traffic:
                 due = max(due + interval, time.monotonic())
                 if len(history) >= 2 * TURNS:
                     history = []
-                question = {"role": "user", "content": f"{choice.choice(QUESTIONS)} (session {number})"}
+                question = {"role": "user", "content": next(asked)}
                 try:
                     answer = self._ask(http, [*history, question])
                 except (requests.RequestException, LookupError, TypeError, ValueError) as error:

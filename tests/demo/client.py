@@ -2,15 +2,17 @@
 
 import http.client
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from demo.engine import Engine, Settings
+from demo.engine import Engine
+from demo.rank import Settings
 from exporter.parse import parse
 
-FAST = Settings(block_size=32, base_ms=0, decode_ms=0, prefill_us_per_token=0)
+FAST = Settings(block_size=32, blocks=512, base_ms=0, decode_ms=0, prefill_us_per_token=0)
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 DEADLINE_SECONDS = 5.0
@@ -80,8 +82,8 @@ def events(text: str) -> Sequence[dict[str, Any]]:
 
 def eventually(condition: Callable[[], bool]) -> bool:
     """Ask until it is so, or until the time is over."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline, never = time.monotonic() + DEADLINE_SECONDS, threading.Event()
     while not condition():
-        if time.monotonic() > deadline:
+        if never.wait(0.005) or time.monotonic() > deadline:
             return False
     return True
