@@ -109,7 +109,7 @@ FIELDS: Final = (
         (
             Spelling("prefix_cache_queries", V1, (0, 9, 2), unit=TOKENS),
             # Tokens from 0.9.2 on, blocks before; a scrape that has this name alone says which in its HELP.
-            Spelling("gpu_prefix_cache_queries", V1, (0, 7, 3), (0, 12), unit=BLOCKS),
+            Spelling("gpu_prefix_cache_queries", V1, (0, 7, 3), (0, 11, 2), unit=BLOCKS),
             Spelling("prompt_tokens", SGLANG, unit=TOKENS),  # its radix tree is asked for every prompt token
         ),
     ),
@@ -118,7 +118,7 @@ FIELDS: Final = (
         Kind.COUNTER,
         (
             Spelling("prefix_cache_hits", V1, (0, 9, 2), unit=TOKENS),
-            Spelling("gpu_prefix_cache_hits", V1, (0, 7, 3), (0, 12), unit=BLOCKS),
+            Spelling("gpu_prefix_cache_hits", V1, (0, 7, 3), (0, 11, 2), unit=BLOCKS),
             Spelling("cached_tokens", SGLANG, unit=TOKENS),
         ),
         split="cache_source",
@@ -151,7 +151,7 @@ FIELDS: Final = (
         Kind.GAUGE,
         (
             Spelling("kv_cache_usage_perc", V1, (0, 9, 2)),
-            Spelling("gpu_cache_usage_perc", VLLM, until=(0, 12)),
+            Spelling("gpu_cache_usage_perc", VLLM, until=(0, 11, 2)),
             Spelling("token_usage", SGLANG),
         ),
         merge=Merge.MAX,

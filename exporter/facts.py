@@ -53,9 +53,9 @@ def facts_by_engine(rows: Iterable[Labels], engines: Iterable[str]) -> dict[str,
 
 def _facts(row: Mapping[str, str], ranks: int) -> Facts:
     block_size = _int(row, "block_size") or _int(row, "page_size")
-    stated_blocks = _int(row, "num_gpu_blocks") or _int(row, "num_pages")
-    # The label is the sum over the ranks of this server, repeated on each of them.
-    blocks = stated_blocks // ranks if stated_blocks and stated_blocks % ranks == 0 else None
+    # vLLM's label is the sum over the ranks of this server, repeated on each of them.
+    summed = _int(row, "num_gpu_blocks")
+    blocks = summed // ranks if summed and summed % ranks == 0 else None
     hybrid = row.get("mamba_cache_mode", "none") not in {"none", "None"} or _int(row, "mamba_block_size") is not None
     capacity = _int(row, "kv_cache_size_tokens")  # per rank and aware of cache groups
     plain = not hybrid and block_size and blocks and capacity == blocks * block_size
