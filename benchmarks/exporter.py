@@ -12,14 +12,16 @@ import statistics
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.fixed_engines import CAPTURE, PORT_LINE
+from demo import vllm_cpu
+from demo.engine import serving
 from exporter.collector import Collector
 from exporter.config import Settings, Target
 from exporter.read import read
@@ -32,7 +34,7 @@ SIZES = (1, 50, 100, 200, 300, 400, 500)
 def main() -> int:
     """Run all parts and print them; exit code 0 if every bound holds, else 1."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exporter", description=__doc__)
-    parser.add_argument("--engine-url", help="a running engine for the second figure, in place of a fixed answer")
+    parser.add_argument("--engine-url", help="a running engine for the second figure; else one is started")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     figures = {"read": reading(), "answer": answering(args.engine_url), **scaling()}
@@ -81,10 +83,8 @@ def reading() -> dict[str, float]:
 
 def answering(engine_url: str | None) -> dict[str, float]:
     """Time the exporter's whole `/metrics` answer against fetching the engine's directly."""
-    with fixed_engines(0 if engine_url else 1) as ports:
-        url = engine_url or f"http://127.0.0.1:{ports[0]}"
-        with exporter(url) as ours:
-            found = interleaved(300, lambda: fetch(f"{ours}/metrics"), lambda: fetch(f"{url}/metrics"))
+    with nullcontext(engine_url) if engine_url else an_engine() as url, exporter(url) as ours:
+        found = interleaved(300, lambda: fetch(f"{ours}/metrics"), lambda: fetch(f"{url}/metrics"))
     return {
         "ours_ms": found["ms"],
         "engine_ms": found["other_ms"],
@@ -92,6 +92,19 @@ def answering(engine_url: str | None) -> dict[str, float]:
         "quartiles": f"{found['from']:.2f} to {found['to']:.2f}",  # type: ignore[dict-item]
         "n": found["n"],
     }
+
+
+@contextmanager
+def an_engine() -> Iterator[str]:
+    """Run a real vLLM where `make test-engine` has installed one, else the simulated engine."""
+    try:
+        with vllm_cpu.running(vllm_cpu.default_home(), 9312) as url:
+            print("second figure: against a real vLLM", file=sys.stderr)
+            yield url
+    except vllm_cpu.EngineError:
+        print("second figure: against the simulated engine; `make test-engine` installs a real one", file=sys.stderr)
+        with serving() as engine:
+            yield engine.url
 
 
 def scaling() -> dict[str, dict[str, float]]:
@@ -148,9 +161,6 @@ def settings(urls: list[str]) -> Settings:
 @contextmanager
 def fixed_engines(count: int) -> Iterator[list[int]]:
     """Run that many engines that answer from the capture; yields their ports."""
-    if not count:
-        yield []
-        return
     command = [sys.executable, "-m", "benchmarks.fixed_engines", str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -179,10 +189,8 @@ def exporter(url: str) -> Iterator[str]:
 
 
 def fetch(url: str) -> bytes:
-    """GET on a connection of its own, as Prometheus' first scrape does."""
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        body: bytes = answer.read()
-        return body
+    """GET on a connection of its own, as the exporter does."""
+    return requests.get(url, timeout=60).content
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scrape the engines at these ports three times; print the median seconds and the peak MB of this process."""
+"""Scrape the engines at these ports seven times; print the median seconds and the peak MB of this process."""
 
 import resource
 import statistics
@@ -9,7 +9,7 @@ from benchmarks.exporter import settings
 from exporter.collector import Collector
 from exporter.server import exposition
 
-RUNS = 3
+RUNS = 7
 
 if __name__ == "__main__":
     collector = Collector(settings([f"http://127.0.0.1:{port}" for port in sys.argv[1:]]))

@@ -1,6 +1,7 @@
 """Command line of the exporter."""
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -107,6 +108,7 @@ def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    gc.freeze()  # what lives as long as the process need not be looked at in each scrape
     log.info(
         "serving http://%s:%d/metrics for %d target(s)",
         settings.host,

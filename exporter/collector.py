@@ -19,9 +19,8 @@ from exporter.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 GRACE: Final = 0.2  # seconds past the deadline until a read that ignores it is cut
-THREADS_PER_TARGET: Final = 4  # spare ones for a scrape that hangs in name resolution
-HEAD_START: Final = 0.002  # seconds for /metrics: an engine answers one page at a time, and this one is the longer
-HEALTH_SHARE: Final = 0.8  # of the time limit, so that a hanging /health is known before the scrape must end
+THREADS_PER_TARGET: Final = 2  # a spare one for a scrape that hangs in name resolution
+HEALTH_SHARE: Final = 0.3  # of the time limit: a hanging /health must not cost the metrics
 UNHEALTHY: Final = {Reason.REFUSED, Reason.TIMEOUT, Reason.NETWORK, Reason.TRUNCATED, Reason.HTTP_5XX}
 
 
@@ -32,7 +31,6 @@ class Collector:
         self._settings = settings
         self._sources = [_Source(target, settings.max_body_bytes) for target in settings.targets]
         self._pool = ThreadPoolExecutor(THREADS_PER_TARGET * len(self._sources), "scrape")
-        self._health_pool = ThreadPoolExecutor(THREADS_PER_TARGET * len(self._sources), "health")
         self._last: dict[str, Reason | None] = {}  # to log a change once, and nothing else
 
     def describe(self) -> Iterator[Metric]:
@@ -47,7 +45,7 @@ class Collector:
         """Ask all targets at once; each answers, or fails with a reason, within `timeout` seconds."""
         started = time.monotonic()
         limit = min(timeout, self._settings.timeout) if timeout else self._settings.timeout
-        futures = [self._pool.submit(source.scrape, limit, self._health_pool) for source in self._sources]
+        futures = [self._pool.submit(source.scrape, limit) for source in self._sources]
         scrapes = [
             _outcome(source, future, started, started + limit + GRACE)
             for source, future in zip(self._sources, futures, strict=True)
@@ -61,7 +59,6 @@ class Collector:
         for source in self._sources:
             source.cut()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._health_pool.shutdown(wait=False, cancel_futures=True)
 
     def _log_change(self, scrape: Scrape) -> None:
         if self._last.get(scrape.target) == scrape.reason and scrape.target in self._last:
@@ -82,22 +79,19 @@ class _Source:
         self._vitals = Client(ca_file=target.ca_file, max_bytes=max_bytes)
         self._version = ("", 0.0)  # a stated version, and the start time of the process that stated it
 
-    def scrape(self, limit: float, pool: ThreadPoolExecutor) -> Scrape:
+    def scrape(self, limit: float) -> Scrape:
         started = time.monotonic()
         deadline = started + limit
-        health = pool.submit(self._healthy, started + limit * HEALTH_SHARE)
+        healthy = self._healthy(started + limit * HEALTH_SHARE)
         found, error = None, None
         try:
-            found = self._read(*self._metrics.get(self.target.metrics_url, deadline), deadline)
+            body, content_type = self._metrics.get(self.target.metrics_url, deadline)
+            found = self._read(body, content_type, deadline)
         except ScrapeError as caught:
             error = caught
         except Exception as caught:  # a scrape never takes the others down
             log.exception("target %s", self.target.name)
             error = ScrapeError(Reason.INTERNAL, f"{type(caught).__name__} in the exporter; its log has the rest")
-        try:
-            healthy = health.result(max(deadline - time.monotonic(), 0))
-        except TimeoutError:
-            healthy = None
         return Scrape(self.target.name, time.monotonic() - started, found, error, healthy)
 
     def cut(self) -> None:
@@ -123,7 +117,6 @@ class _Source:
 
     def _healthy(self, deadline: float) -> bool | None:
         """Return whether /health answered 200; None where it cannot be known, as without such a page."""
-        time.sleep(HEAD_START)
         try:
             self._vitals.get(f"{self.target.url}/health", deadline)
         except ScrapeError as error:

@@ -5,6 +5,7 @@ another. Versions were read off real engines and wheels: `since` is the first in
 name, `until` the first one without it. To follow a rename, add a spelling; nothing else changes.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -75,7 +76,11 @@ class Field:
     merge: Merge = Merge.SUM
     split: str = ""  # the label that divides the field, kept as it is
     bounds: tuple[float, ...] | None = None  # histogram bounds passed on; None = all of them
-    largest: float = float("inf")
+    largest: float = math.inf
+
+    def passes(self, bound: float) -> bool:
+        """Whether a histogram's bucket is passed on; one whose bound cannot be read is, so that it is found out."""
+        return self.bounds is None or bound in self.bounds or not math.isfinite(bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -49,24 +49,25 @@ class _Series(NamedTuple):
     end: int
 
 
-def parse(text: str) -> list[Sample]:
-    """Return the wanted samples in the order of the text.
+def parse(text: str, *, every_bound: bool = False) -> list[Sample]:
+    """Return the wanted samples in the order of the text, buckets at the bounds that we pass on or at all of them.
 
     Raises ParseError on a wanted line that is malformed and on a text that ends within a line.
     """
     if text and not text.endswith("\n"):
         raise ParseError("the text ends within a line: it was cut off")
+    read = _every_series if every_bound else _series
     samples: list[Sample] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line[:1] == "#":
             continue
         head, _, value = line.rpartition(" ")  # all there is to most lines
         try:
-            series = _series(head or line)
+            series = read(head or line)
             if series is None:
                 continue
             if series.end < len(head) or not head:
-                series, value = _unusual(line)
+                series, value = _unusual(line, read(line))
             number_value = _number(value)
         except ParseError as error:
             raise ParseError(f"line {number}: {error}") from None
@@ -82,20 +83,28 @@ def stated_unit(text: str, name: str) -> Unit:
 
 
 @lru_cache(maxsize=65_536)
-def _series(text: str) -> _Series | None:
+def _every_series(text: str) -> _Series | None:
     """Read the name and labels that a text starts with; None where we do not want that name."""
     name = _NAME.match(text)
     wanted = routes(name[1]) if name else ()
     if not name or not wanted:
         return None
-    labels = _LABELS.match(text, name.end())
-    assert labels, "it matches nothing as well"
-    return _Series(wanted, _labels(labels[1] or ""), labels.end())
+    match = _LABELS.match(text, name.end())
+    assert match, "it matches nothing as well"
+    return _Series(wanted, _labels(match[1] or ""), match.end())
 
 
-def _unusual(line: str) -> tuple[_Series, str]:
+@lru_cache(maxsize=65_536)
+def _series(text: str) -> _Series | None:
+    """Do the same; None also for a bucket at a bound that is not passed on."""
+    series = _every_series(text)
+    if series and series.routes[0].part == "bucket" and not series.routes[0].field.passes(series.labels.le):
+        return None
+    return series
+
+
+def _unusual(line: str, series: _Series | None) -> tuple[_Series, str]:
     """Read a wanted line with a timestamp, an exemplar, tabs or a carriage return."""
-    series = _series(line)
     tail = _TAIL.fullmatch(line, series.end) if series else None
     if not series or not tail or line[series.end - 1] not in " \t}":
         raise ParseError(f"no labels and value in {line[:60]!r}")

@@ -95,8 +95,9 @@ def snapshot(text: str, version: str = "") -> Snapshot:
 
     Raises ParseError on malformed text and NoEngineSeriesError on text without an engine's series.
     """
-    samples = parse(text)
-    by_field = _by_field(samples)
+    by_field = _by_field(parse(text))
+    if any(_bare(group) for group in by_field.values()):
+        by_field = _by_field(parse(text, every_bound=True))
     start_times = by_field.pop(engine.START_TIME, [])
     if not by_field:
         raise NoEngineSeriesError("no series of vLLM or SGLang among what it exposes")
@@ -138,6 +139,13 @@ def _by_field(samples: Iterable[Sample]) -> dict[Field, list[Sample]]:
     return {fld: by_spelling[min(by_spelling, key=fld.spellings.index)] for fld, by_spelling in groups.items()}
 
 
+def _bare(group: list[Sample]) -> bool:
+    """Whether a histogram has none of our bounds: the operator chose others, and those are worth the more."""
+    return group[0].route.field.kind is Kind.HISTOGRAM and all(
+        math.isinf(labels.le) for route, labels, _ in group if route.part == "bucket"
+    )
+
+
 class _Keys:
     """Which cache a sample belongs to, where some series of an answer lack a label that others have."""
 
@@ -168,7 +176,7 @@ def _merged(fld: Field, group: list[Sample], keys: _Keys, faults: set[Fault]) ->
     for key, found in unique.items():
         if key in bad:
             continue
-        result = _histogram(fld, found) if fld.kind is Kind.HISTOGRAM else _number(fld, found)
+        result = _histogram(found) if fld.kind is Kind.HISTOGRAM else _number(fld, found)
         if isinstance(result, Fault):
             faults.add(result)
         else:
@@ -200,7 +208,7 @@ def _number(fld: Field, found: Found) -> float | dict[str, float] | Fault:
     return max(values)
 
 
-def _histogram(fld: Field, found: Found) -> Histogram | Fault:
+def _histogram(found: Found) -> Histogram | Fault:
     buckets: dict[float, float] = defaultdict(float)
     totals: dict[str, float] = defaultdict(float)
     for (part, labels), value in found.items():
@@ -219,8 +227,7 @@ def _histogram(fld: Field, found: Found) -> Histogram | Fault:
         or totals.get("count", counts[-1]) != counts[-1]
     ):
         return Fault.BAD_HISTOGRAM
-    kept = [(bound, count) for bound, count in ordered[:-1] if fld.bounds is None or bound in fld.bounds]
-    return Histogram((*(kept or ordered[:-1]), ordered[-1]), totals["sum"])
+    return Histogram(tuple(ordered), totals["sum"])
 
 
 def _unit(by_field: Mapping[Field, list[Sample]], text: str) -> Unit:

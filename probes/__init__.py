@@ -1,0 +1,1 @@
+"""Canaries: requests that show whether prefix reuse works, and the verdict on what they show."""
