@@ -149,7 +149,11 @@ def test_a_histogram_counts_up_to_and_with_its_bounds() -> None:
     for seconds in (0.001, 0.0011, 3000.0):
         stats.first_token(1, 0, seconds)
     text = engine_text(Configuration(), [stats], STARTED)
-    bounds = {s.labels.le: s.value for s in parse(text) if s.route.field.name == "ttft" and s.route.part == "bucket"}
+    bounds = {
+        s.labels.le: s.value
+        for s in parse(text, every_bound=True)
+        if s.route.field.name == "ttft" and s.route.part == "bucket"
+    }
     assert (bounds[0.001], bounds[0.005], bounds[2560.0], bounds[math.inf]) == (1, 2, 2, 3)
 
 
