@@ -9,8 +9,9 @@ import sys
 import threading
 from pathlib import Path
 
+from exporter.checks import ConfigError
 from exporter.collector import Collector
-from exporter.config import SETTINGS, ConfigError, Settings, load
+from exporter.config import SETTINGS, Settings, load
 from exporter.metrics import families
 from exporter.read import read
 from exporter.scrape import Scrape, ScrapeError

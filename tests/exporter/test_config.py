@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from exporter.__main__ import main
-from exporter.config import ConfigError, Settings, Target, load
+from exporter.checks import ConfigError
+from exporter.config import Settings, Target, load
 
 GOOD = "targets:\n- {name: a, url: 'http://a:1/v1'}\n"
 EXAMPLE = "Example: VLLM_URL=http://localhost:8000"
