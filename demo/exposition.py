@@ -25,14 +25,13 @@ _TAILS_SINCE: Final = (0, 8, 5)
 _SGLANG_TTFT: Final = (0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400)
 _RESIDENCY: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 _RESIDENCY_TAIL: Final = (600, 1200, 1800)
+_LENGTHS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 # Families that an exporter of prefix-cache figures has to pass over.
 _OTHERS: Final = (
     Field("prompt_cached", Kind.COUNTER, (Spelling("prompt_tokens_cached", (Dialect.VLLM_V1,), (0, 16)),)),
     Field("generated", Kind.COUNTER, (Spelling("generation_tokens", tuple(Dialect)),)),
-    Field("e2e", Kind.HISTOGRAM, (Spelling("e2e_request_latency_seconds", tuple(Dialect)),)),
 )
-_DRAFTS: Final = Field("drafts", Kind.COUNTER, (Spelling("spec_decode_num_drafts", (Dialect.VLLM_V1,)),))
 
 _HELP: Final = {
     "queried": "Prefix cache queries, in terms of number of queried {unit}.",
@@ -58,6 +57,7 @@ _HELP: Final = {
     "cache_config": "Information of the LLMEngine CacheConfig",
     "generated": "Number of generation tokens processed.",
     "e2e": "Histogram of end to end request latency in seconds.",
+    "prompt_length": "Number of prefill tokens processed.",
     "drafts": "Number of spec decoding drafts.",
 }
 
@@ -154,10 +154,10 @@ def engine_text(
     configuration: Configuration, ranks: Sequence[Stats], started: float, hidden: Collection[str] = ()
 ) -> str:
     """Return the families of the engine, without the fields named in `hidden`."""
-    fields = (*FIELDS, *_OTHERS, *((_DRAFTS,) if configuration.speculative else ()))
+    hidden = {*hidden, *(() if configuration.speculative else ("drafts",))}
     covering = {
         exposed_name(spelling, field.kind, configuration.dialect): field  # a name of two fields is the later one's
-        for field in fields
+        for field in (*FIELDS, *_OTHERS)
         for spelling in field.spellings
         if spelling.covers(configuration.dialect, configuration.version)
     }
@@ -247,7 +247,8 @@ def _bounds(configuration: Configuration) -> dict[str, tuple[float, ...]]:
     if configuration.dialect is Dialect.SGLANG:
         ttft = _SGLANG_TTFT
     residency = dict.fromkeys(("block_lifetime", "block_idle", "block_reuse_gap"), _RESIDENCY + _RESIDENCY_TAIL)
-    return {"ttft": ttft, "queue": wait, "prefill": wait, "e2e": wait} | residency
+    times = {"ttft": ttft, "queue": wait, "prefill": wait, "e2e": wait}
+    return times | {"prompt_length": _LENGTHS} | residency
 
 
 def _histogram(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:

@@ -96,6 +96,7 @@ class Rank:
             with self.changed:
                 for name, seconds in times.items():
                     self.stats.histograms[name].observe(seconds)
+                self.stats.histograms["prompt_length"].observe(len(request.prompt))
         finally:
             self._leave(allocation)
 

@@ -4,9 +4,7 @@ import argparse
 import gc
 import logging
 import os
-import signal
 import sys
-import threading
 from pathlib import Path
 
 from exporter.checks import ConfigError
@@ -15,7 +13,7 @@ from exporter.config import SETTINGS, Settings, load
 from exporter.metrics import families
 from exporter.read import read
 from exporter.scrape import Scrape, ScrapeError
-from exporter.server import application, exposition, serve
+from exporter.server import application, exposition, run_until_stopped, serve
 
 log = logging.getLogger("exporter")
 FINE, WRONG_SETTINGS, COULD_NOT_RUN = 0, 2, 3
@@ -105,10 +103,6 @@ def _serve(settings: Settings) -> int:
             file=sys.stderr,
         )
         return COULD_NOT_RUN
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     gc.freeze()  # what lives as long as the process need not be looked at in each scrape
     log.info(
         "serving http://%s:%d/metrics for %d target(s)",
@@ -116,8 +110,7 @@ def _serve(settings: Settings) -> int:
         server.server_port,
         len(settings.targets),
     )
-    stop.wait()
-    server.shutdown()
+    run_until_stopped(server)
     collector.close()
     return FINE
 

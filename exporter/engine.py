@@ -222,6 +222,17 @@ FIELDS: Final = (
         (Spelling("kv_block_reuse_gap_seconds", V1, (0, 12), by_default=False),),
         bounds=RESIDENCY_BOUNDS,
     ),
+    # Not exported: evidence for the verdict.
+    Field("e2e", Kind.HISTOGRAM, (Spelling("e2e_request_latency_seconds", ANY, by_default=False),), bounds=()),
+    Field("prompt_length", Kind.HISTOGRAM, (Spelling("request_prompt_tokens", VLLM, by_default=False),), bounds=()),
+    Field(
+        "drafts",
+        Kind.COUNTER,
+        (
+            Spelling("spec_decode_num_drafts", V1, by_default=False),
+            Spelling("spec_decode_num_draft_tokens", V0, by_default=False),
+        ),
+    ),
     Field(
         "cache_config",
         Kind.INFO,

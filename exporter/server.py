@@ -1,7 +1,9 @@
-"""The exporter over HTTP: `/metrics` negotiated for Prometheus 2 and 3, `/-/healthy`, and a line at `/`."""
+"""Metrics over HTTP: `/metrics` negotiated for Prometheus 2 and 3, `/-/healthy`, and a line at `/`."""
 
 import logging
 import math
+import signal
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -37,32 +39,32 @@ def exposition(families: Iterable[Metric], accept: str = "") -> tuple[bytes, str
     return encoder(_Once(families)), content_type
 
 
-def application(collect: Collect) -> "WSGIApplication":
+def application(collect: Collect, name: str = "prefix-cache exporter") -> "WSGIApplication":
     """Build the WSGI application; `collect(timeout)` is called once for each GET of /metrics."""
 
     def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> list[bytes]:
-        status, content_type, body = _answer(environ, collect)
+        status, content_type, body = _answer(environ, collect, name)
         start_response(status, [("Content-Type", content_type), ("Content-Length", str(len(body)))])
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
     return app
 
 
-def _answer(environ: "WSGIEnvironment", collect: Collect) -> tuple[str, str, bytes]:
+def _answer(environ: "WSGIEnvironment", collect: Collect, name: str) -> tuple[str, str, bytes]:
     if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
         return "405 Method Not Allowed", PLAIN, b"only GET\n"
     path = environ.get("PATH_INFO", "/")
     if path == "/-/healthy":
         return "200 OK", PLAIN, b"ok\n"
     if path == "/":
-        return "200 OK", PLAIN, b"prefix-cache exporter; the metrics are at /metrics\n"
+        return "200 OK", PLAIN, f"{name}; the metrics are at /metrics\n".encode()
     if path not in {"/metrics", "/metrics/"}:
         return "404 Not Found", PLAIN, b"the metrics are at /metrics\n"
     try:
         body, content_type = exposition(collect(_timeout(environ)), environ.get("HTTP_ACCEPT", ""))
     except Exception:  # the last resort: Prometheus then sees a failed scrape, and the log why
         log.exception("the scrape failed")
-        return "500 Internal Server Error", PLAIN, b"the exporter failed; its log says why\n"
+        return "500 Internal Server Error", PLAIN, b"it failed; its log says why\n"
     return "200 OK", content_type, body
 
 
@@ -83,6 +85,16 @@ class _Quiet(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
         log.warning(format, *args)
+
+
+def run_until_stopped(server: ThreadingWSGIServer) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    stop.wait()
+    server.shutdown()
 
 
 def serve(host: str, port: int, app: "WSGIApplication") -> ThreadingWSGIServer:

@@ -71,6 +71,9 @@ class Cache:
     block_lifetime: Histogram | None = None
     block_idle: Histogram | None = None
     block_reuse_gap: Histogram | None = None
+    e2e: Histogram | None = None
+    prompt_length: Histogram | None = None  # tokens
+    drafts: float | None = None  # of speculative decoding; None where there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _by_field(samples: Iterable[Sample]) -> dict[Field, list[Sample]]:
 
 def _bare(group: list[Sample]) -> bool:
     """Whether a histogram has none of our bounds: the operator chose others, and those are worth the more."""
-    return group[0].route.field.kind is Kind.HISTOGRAM and all(
+    return bool(group[0].route.field.bounds) and all(
         math.isinf(labels.le) for route, labels, _ in group if route.part == "bucket"
     )
 
