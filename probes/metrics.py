@@ -1,13 +1,16 @@
 """What the probe exports, declared once. Label sets are made at the start, so that no counter is born above zero."""
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
 from exporter.engine import TTFT_BOUNDS
+from probes.canary import Cycle
+from probes.config import CanaryTarget
 from probes.outcome import ErrorClass
 from probes.plan import Arm
 
@@ -46,13 +49,13 @@ LAST_SUCCESS = Family(
 )
 INTERVAL = Family("apc_canary_interval_seconds", Gauge, TARGET, "Seconds between two cycles, a setting.")
 BUDGET = Family(
-    "apc_canary_token_budget_per_minute", Gauge, TARGET, "Tokens that the canary may use in a minute, a setting."
+    "apc_canary_token_budget_per_minute", Gauge, TARGET, "Tokens the canary may use in a minute, a setting."
 )
 PER_TOKEN = Family(
     "apc_canary_prefill_seconds_per_token",
     Gauge,
     TARGET,
-    "Seconds that a token costs when it is not cached: TTFT of control minus repeat, over the tokens that repeat had cached.",
+    "Seconds that a token costs where it is not cached: TTFT of control less repeat, over what repeat had cached.",
 )
 FAMILIES: Final = (
     REQUESTS, FAILURES, TTFT, LAST_TTFT, PROMPT, CACHED, HIT_RATIO, RUNS, LAST_SUCCESS, INTERVAL, BUDGET, PER_TOKEN,
@@ -62,42 +65,84 @@ FAMILIES: Final = (
 class Metrics:
     """The families in a registry of their own, for the given targets."""
 
-    def __init__(self, targets: Iterable[str]) -> None:
+    def __init__(self, targets: Iterable[CanaryTarget]) -> None:
         self.registry = CollectorRegistry()
         self._of = {family: self._make(family) for family in FAMILIES}
         for target in targets:
             self._prepare(target)
 
-    def add(self, family: Family, amount: float, *labels: str) -> None:
-        """Raise a counter."""
-        self._child(family, labels).inc(amount)  # type: ignore[attr-defined]
+    def count(self, target: str, result: str) -> None:
+        """Count a cycle's result."""
+        self._child(RUNS, target, result).inc()
 
-    def observe(self, family: Family, value: float, *labels: str) -> None:
-        """Take a value into a histogram."""
-        self._child(family, labels).observe(value)  # type: ignore[attr-defined]
+    def take(self, cycle: Cycle) -> None:
+        """Take a cycle in: its requests, its figures, its result."""
+        target = cycle.target
+        self.count(target, cycle.result)
+        for planned, result in ((sent.planned, sent.result) for sent in cycle.sent):
+            self._child(REQUESTS, target, planned.arm).inc()
+            if result.failure:
+                self._child(FAILURES, target, planned.arm, result.failure.error_class).inc()
+            self._child(PROMPT, target).inc(result.prompt_tokens or 0)
+            self._child(CACHED, target).inc(result.cached_tokens or 0)
+            if result.ttft is not None and planned.measures:
+                self._child(TTFT, target, planned.arm).observe(result.ttft)
+        if cycle.failure and not cycle.sent:  # it failed before its first request
+            self._child(FAILURES, target, Arm.RETAINED, cycle.failure.error_class).inc()
+        if cycle.result == "ok":
+            self._child(LAST_SUCCESS, target).set(cycle.started_at)
+        for arm in Arm:
+            self._set(LAST_TTFT, median_ttft(cycle, arm), target, arm)
+            self._set(HIT_RATIO, hit_ratio(cycle, arm), target, arm)
+        self._set(PER_TOKEN, seconds_per_token(cycle), target)
 
-    def set(self, family: Family, value: float | None, *labels: str) -> None:
+    def _set(self, family: Family, value: float | None, *labels: str) -> None:
         """Set a gauge; None takes its series away, since unknown is not zero."""
         if value is None:
             self._of[family].remove(*labels)
         else:
-            self._child(family, labels).set(value)  # type: ignore[attr-defined]
+            self._child(family, *labels).set(value)
 
     def _make(self, family: Family) -> MetricWrapperBase:
         if family.kind is Histogram:
             return Histogram(family.name, family.help, family.labels, registry=self.registry, buckets=TTFT_BOUNDS)
         return family.kind(family.name, family.help, family.labels, registry=self.registry)
 
-    def _child(self, family: Family, labels: tuple[str, ...]) -> MetricWrapperBase:
+    def _child(self, family: Family, *labels: str) -> Any:  # noqa: ANN401  # one of three types of child
         return self._of[family].labels(*labels)
 
-    def _prepare(self, target: str) -> None:
+    def _prepare(self, target: CanaryTarget) -> None:
+        self._child(INTERVAL, target.name).set(target.interval)
+        self._child(BUDGET, target.name).set(target.tokens_per_minute)
         for family in (PROMPT, CACHED):
-            self._child(family, (target,))
+            self._child(family, target.name)
         for result in RESULTS:
-            self._child(RUNS, (target, result))
+            self._child(RUNS, target.name, result)
         for arm in Arm:
-            self._child(REQUESTS, (target, arm))
-            self._child(TTFT, (target, arm))
+            self._child(REQUESTS, target.name, arm)
+            self._child(TTFT, target.name, arm)
             for reason in ErrorClass:
-                self._child(FAILURES, (target, arm, reason))
+                self._child(FAILURES, target.name, arm, reason)
+
+
+def median_ttft(cycle: Cycle, arm: Arm) -> float | None:
+    """Return the median TTFT of an arm in seconds."""
+    seconds = [r.ttft for r in cycle.of(arm) if r.ttft is not None]
+    return statistics.median(seconds) if seconds else None
+
+
+def hit_ratio(cycle: Cycle, arm: Arm) -> float | None:
+    """Return cached over prompt tokens of an arm, 0..1; None where the server does not tell."""
+    told = [(cycle.cached(r), r.prompt_tokens) for r in cycle.of(arm)]
+    cached = [c for c, p in told if c is not None and p]
+    prompt = sum(p for c, p in told if c is not None and p)
+    return sum(cached) / prompt if prompt else None
+
+
+def seconds_per_token(cycle: Cycle) -> float | None:
+    """Return what an uncached token costs: the TTFT that reuse saved over the tokens that it saved."""
+    cold, warm = median_ttft(cycle, Arm.CONTROL), median_ttft(cycle, Arm.REPEAT)
+    saved = [cached for r in cycle.of(Arm.REPEAT) if (cached := cycle.cached(r))]
+    if cold is None or warm is None or not saved or cold <= warm:
+        return None
+    return (cold - warm) / statistics.median(saved)

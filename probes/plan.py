@@ -7,6 +7,7 @@ word varies.
 """
 
 import hashlib
+import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ MIN_TOKENS: Final = 1000  # below that TTFT shows little of what reuse is worth
 MAX_TOKENS: Final = 8  # generated tokens: enough to see a stream, too few to hide the effect
 DEFAULT_UNIT: Final = 16  # vLLM's default block size, where the engine does not say
 FIRST_GUESS: Final = 1.5  # tokens a word costs before anything is known
-TAIL: Final = "Answer with one word. Ticket {nonce}."
+TAIL: Final = "Ticket {nonce}: answer with one word."
 
 
 class Arm(StrEnum):
@@ -65,6 +66,7 @@ class Planned:
     messages: tuple[Mapping[str, str], ...]
     words: int
     rank: str | None = None
+    measures: bool = True  # False: sent to learn a length, not to time it
     extra: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -78,31 +80,48 @@ class Planned:
         return sum(len(message["content"].encode()) + 32 for message in self.messages)
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an engine is to the plan: its reuse unit in tokens, its data-parallel ranks (one or none: no pinning).
+
+    `salted` says that it takes `cache_salt`, by which a control can be the same text and yet cold.
+    """
+
+    unit: int = DEFAULT_UNIT
+    ranks: tuple[str, ...] = ()
+    salted: bool = False
+
+
+SHAPE: Final = Shape()
+
+
 def target_tokens(unit: int) -> int:
     """Return the length to aim at: at least four reuse units and never near a multiple of one."""
     units = max(MIN_UNITS, -(-MIN_TOKENS // unit))
     return units * unit + unit // 2
 
 
-def cycle(
-    seed: str, number: int, words: int, *, ranks: tuple[str, ...] = (), salted: bool = False
-) -> tuple[Planned, ...]:
+def cycle(seed: str, number: int, words: int, shape: Shape = SHAPE, pad: int = 0) -> tuple[Planned, ...]:
     """Return the requests of one cycle in the order in which to send them.
 
-    `words` is the length of the shared prefix, `ranks` the data-parallel ranks to pin to (one or none: no pin),
-    `salted` whether the engine takes `cache_salt`, by which the control can be the same text and yet cold.
+    `words` is the length of the shared prefix, `pad` what is added to each tail to keep a prompt off a whole
+    number of reuse units.
     """
-    pins: tuple[str | None, ...] = ranks if len(ranks) > 1 else (None,)
+    pins: tuple[str | None, ...] = shape.ranks if len(shape.ranks) > 1 else (None,)
     shared = text(seed, words)
-    nonces = (nonce(seed, number, index) for index in range(10_000))
-    retained = [Planned(Arm.RETAINED, _messages(shared, next(nonces)), words, pin) for pin in pins]
+    nonces = (nonce(seed, number, index) for index in itertools.count())
+
+    def ask(start: str, unique: str) -> tuple[Mapping[str, str], ...]:
+        return messages(start, TAIL.format(nonce=unique) + " Now." * pad)
+
+    retained = [Planned(Arm.RETAINED, ask(shared, next(nonces)), words, pin) for pin in pins]
     fresh = next(nonces)
     control = (
-        Planned(Arm.CONTROL, _messages(shared, fresh), words, pins[0], {"cache_salt": fresh})
-        if salted
-        else Planned(Arm.CONTROL, _messages(f"{fresh} {text(seed, words - 1)}", fresh), words, pins[0])
+        Planned(Arm.CONTROL, ask(shared, fresh), words, pins[0], extra={"cache_salt": fresh})
+        if shape.salted
+        else Planned(Arm.CONTROL, ask(f"{fresh} {text(seed, words - 1)}", fresh), words, pins[0])
     )
-    repeats = [Planned(Arm.REPEAT, _messages(shared, next(nonces)), words, pin) for pin in pins * (2 // len(pins) or 1)]
+    repeats = [Planned(Arm.REPEAT, ask(shared, next(nonces)), words, pin) for pin in pins * (2 // len(pins) or 1)]
     return (*retained, control, *repeats)
 
 
@@ -117,5 +136,6 @@ def nonce(seed: str, number: int, index: int) -> str:
     return hashlib.sha256(f"{seed}/{number}/{index}".encode()).hexdigest()[:12]
 
 
-def _messages(shared: str, unique: str) -> tuple[Mapping[str, str], ...]:
-    return ({"role": "system", "content": shared}, {"role": "user", "content": TAIL.format(nonce=unique)})
+def messages(shared: str, unique: str) -> tuple[Mapping[str, str], ...]:
+    """Return a chat with the shared part in front and the unique one behind it."""
+    return ({"role": "system", "content": shared}, {"role": "user", "content": unique})

@@ -1,0 +1,230 @@
+"""One target's canary: sends a cycle of requests and keeps what the next cycle needs of it."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from exporter.collector import Collector
+from exporter.config import Settings as EngineSettings
+from exporter.engine import Dialect
+from exporter.scrape import Scrape
+from probes import plan
+from probes.budget import Budget
+from probes.client import Client, Failed, Request, Result
+from probes.config import CanaryTarget
+from probes.outcome import ErrorClass, Failure
+from probes.plan import Arm, Calibration, Planned, Shape
+
+SCRAPE_TIMEOUT: Final = 5.0  # seconds
+CALIBRATION_WORDS: Final = 100
+CYCLE_SHARE: Final = 0.9  # of the interval, by when a cycle ends
+MARGIN: Final = 1.1  # a prompt may cost that much more tokens than reckoned
+SALTED_SINCE: Final = (0, 9)  # vLLM takes `cache_salt`
+SEARCHED_UNITS: Final = (256, 1024)  # tokens: assumed in turn where nothing is found, for units are misstated
+EXTRA: Final[dict[str, object]] = {"ignore_eos": True, "min_tokens": plan.MAX_TOKENS}
+# After these the rest of a cycle would tell nothing new, or hurt.
+HOPELESS: Final = {
+    ErrorClass.CONNECTION_REFUSED,
+    ErrorClass.DNS,
+    ErrorClass.TLS,
+    ErrorClass.AUTH,
+    ErrorClass.OAUTH,
+    ErrorClass.HTML_LOGIN,
+    ErrorClass.BASE_URL,
+    ErrorClass.UNKNOWN_MODEL,
+    ErrorClass.RATE_LIMITED,
+    ErrorClass.TIMEOUT_CONNECT,
+    ErrorClass.TIMEOUT_FIRST_TOKEN,
+    ErrorClass.TIMEOUT_TOTAL,
+    ErrorClass.PROXY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request of the plan and what became of it."""
+
+    planned: Planned
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What one cycle saw: its requests in order, and the engine before and after them."""
+
+    target: str
+    number: int
+    started_at: float  # Unix seconds
+    result: str  # ok, failed or over_budget
+    sent: tuple[Sent, ...] = ()
+    failure: Failure | None = None  # the first one
+    before: Scrape | None = None
+    after: Scrape | None = None
+    unit: int = plan.DEFAULT_UNIT  # tokens, as far as the engine says
+    prefix_is_new: bool = False  # so that `retained` cannot have survived
+    details_seen: bool = False  # this server has told of cached tokens before
+
+    def of(self, arm: Arm) -> list[Result]:
+        """Return the results of an arm that measured something."""
+        return [s.result for s in self.sent if s.planned.arm is arm and s.planned.measures and not s.result.failure]
+
+    def cached(self, result: Result) -> int | None:
+        """Return the prompt tokens that were found cached; None where the server never tells.
+
+        One that has told of them before and is silent now had none: older engines leave a zero out.
+        """
+        if result.cached_tokens is not None:
+            return result.cached_tokens
+        return 0 if self.details_seen and result.prompt_tokens is not None else None
+
+
+class Canary:
+    """Runs cycles against one target, one at a time. `close` ends a request under way."""
+
+    def __init__(self, target: CanaryTarget, clock: Callable[[], float] = time.monotonic) -> None:
+        self.target = target
+        self._clock = clock
+        self._budget = Budget(target.tokens_per_minute, clock)
+        self._client: Client | None = None
+        self._closed = False
+        self._number = 0
+        self._seed = f"{target.name}/{target.endpoint.base_url}/{time.time_ns()}"
+        self._calibration = Calibration()
+        self._words = 0
+        self._pad = 0
+        self._unit = 0
+        self._assumed = 0  # a unit other than the engine says, while looking for the true one
+        self._searched = False
+        self._details_seen = False
+        self._salting = True
+        self._engine = (
+            Collector(EngineSettings((target.engine,), "", 0, SCRAPE_TIMEOUT, 16 * 2**20)) if target.engine else None
+        )
+
+    def run(self) -> Cycle:
+        """Send one cycle. Never raises for what a server does."""
+        self._number += 1
+        cycle = Cycle(self.target.name, self._number, time.time(), "ok", before=self._scrape())
+        try:
+            client = self._connect()
+            client.models()  # connects outside the measurement; proves the key and the model id
+        except Failed as error:
+            if error.failure.error_class in HOPELESS:
+                return replace(cycle, result="failed", failure=error.failure)
+        shape = _shape(cycle.before)
+        shape = replace(shape, salted=shape.salted and self._salting)
+        cycle = replace(cycle, unit=shape.unit)
+        sent = self._calibrate(client)
+        prefix_is_new = self._resize(shape.unit)
+        planned = plan.cycle(self._seed, self._number, self._words, shape, self._pad)
+        if not any(s.result.failure for s in sent):
+            if not self._budget.allows(sum(map(self._cost, planned))):
+                return replace(cycle, result="over_budget", sent=tuple(sent), after=self._scrape())
+            sent += self._send(client, planned)
+        failure = next((s.result.failure for s in sent if s.result.failure), None)
+        cut = not failure and sum(s.planned.measures for s in sent) < len(planned)
+        cycle = replace(
+            cycle,
+            result="failed" if failure or cut else "ok",
+            sent=tuple(sent),
+            failure=failure,
+            after=self._scrape(),
+            prefix_is_new=prefix_is_new,
+            details_seen=self._details_seen,
+        )
+        self._learn(cycle)
+        return cycle
+
+    def close(self) -> None:
+        """End what is under way; safe from any thread."""
+        self._closed = True
+        if self._client:
+            self._client.close()
+        if self._engine:
+            self._engine.close()
+
+    def _connect(self) -> Client:
+        if self._client is None:
+            target = self.target
+            self._client = Client(
+                target.endpoint,
+                first_token_timeout=target.first_token_timeout,
+                total_timeout=target.timeout,
+                names=target.names,
+            )
+        return self._client
+
+    def _scrape(self) -> Scrape | None:
+        return self._engine.scrape()[0] if self._engine and not self._closed else None
+
+    def _calibrate(self, client: Client) -> list[Sent]:
+        """Learn what a word costs from a short prompt of its own, once."""
+        if self._calibration.seen or self._words:
+            return []
+        messages = plan.messages(plan.text(f"calibration/{self._seed}", CALIBRATION_WORDS), plan.TAIL)
+        short = Planned(Arm.CONTROL, messages, CALIBRATION_WORDS, measures=False)
+        return self._send(client, (short,)) if self._budget.allows(short.most_tokens) else []
+
+    def _resize(self, unit: int) -> bool:
+        """Fix the prompt's length; returns whether the shared prefix is another one than before."""
+        wanted = max(unit, self._assumed)
+        if self._words and wanted == self._unit:
+            return False
+        self._unit = wanted
+        self._words = self._calibration.words_for(plan.target_tokens(wanted))
+        return True
+
+    def _send(self, client: Client, planned: tuple[Planned, ...]) -> list[Sent]:
+        sent: list[Sent] = []
+        ends = self._clock() + self.target.interval * CYCLE_SHARE
+        for each in planned:
+            if self._closed or self._clock() >= ends:
+                break
+            request = Request(each.messages, plan.MAX_TOKENS, {**EXTRA, **each.extra}, each.headers)
+            result = client.send(request)
+            sent.append(Sent(each, result))
+            self._budget.spend((result.prompt_tokens or self._cost(each)) + (result.completion_tokens or 0))
+            self._details_seen |= result.cached_tokens is not None
+            if result.prompt_tokens:
+                self._calibration = self._calibration.learn(each.words, result.prompt_tokens)
+            if result.failure and result.failure.error_class in HOPELESS:
+                break
+        return sent
+
+    def _cost(self, planned: Planned) -> int:
+        """Return the most tokens that a request is reckoned to use."""
+        if not self._calibration.seen:
+            return planned.most_tokens + plan.MAX_TOKENS
+        reckoned = self._calibration.fixed + self._calibration.per_word * planned.words
+        return round(reckoned * MARGIN) + plan.MAX_TOKENS
+
+    def _learn(self, cycle: Cycle) -> None:
+        """Change what the next cycle sends where this one showed that it tells too little."""
+        if cycle.failure and cycle.failure.error_class is ErrorClass.CONTEXT_TOO_LONG:
+            self._words //= 2
+            return
+        repeats, controls = cycle.of(Arm.REPEAT), cycle.of(Arm.CONTROL)
+        if any((cycle.cached(result) or 0) >= cycle.unit for result in controls):
+            self._salting = False  # the salt was not heeded
+        if any((result.prompt_tokens or 1) % cycle.unit == 0 for result in repeats):
+            self._pad += 1  # a whole number of units gives a whole unit away
+        if repeats and all(cycle.cached(result) == 0 for result in repeats) and not self._searched:
+            self._assumed = next((unit for unit in SEARCHED_UNITS if unit > self._unit), 0)
+            self._searched = not self._assumed
+
+
+def _shape(scrape: Scrape | None) -> Shape:
+    """Return what the engine's metrics say of its shape; the defaults where there are none."""
+    snapshot = scrape.snapshot if scrape else None
+    if snapshot is None:
+        return plan.SHAPE
+    units = [cache.facts.reuse_unit or cache.facts.stated_block_size or 0 for cache in snapshot.caches]
+    stated = re.match(r"v?(\d+)\.(\d+)", snapshot.version)
+    version = tuple(map(int, stated.groups())) if stated else ()
+    return Shape(
+        unit=max(units, default=0) or plan.DEFAULT_UNIT,
+        ranks=tuple(sorted({cache.engine for cache in snapshot.caches})),
+        salted=snapshot.dialect is Dialect.VLLM_V1 and version >= SALTED_SINCE,
+    )

@@ -1,0 +1,126 @@
+"""Environment -> what the canary is to ask, how often, and at what cost: engines, and an OpenAI-compatible gateway."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from exporter.checks import Checks, ConfigError, Setting, values
+from exporter.config import Target
+from exporter.config import load as load_engines
+from probes.client import Endpoint
+from probes.outcome import Names
+
+PORT: Final = Setting("APC_PROBE_PORT", "9392", "port to listen on")
+INTERVAL: Final = Setting("APC_CANARY_INTERVAL", "60", "seconds between two cycles on an engine")
+BUDGET: Final = Setting(
+    "APC_CANARY_TOKENS_PER_MINUTE", "20000", "tokens that the canary may use in a minute, per engine"
+)
+TIMEOUT: Final = Setting("APC_CANARY_TIMEOUT", "30", "seconds for one request of the canary")
+FIRST_TOKEN: Final = Setting("APC_CANARY_FIRST_TOKEN_TIMEOUT", "20", "seconds for its first token")
+GATEWAY_INTERVAL: Final = Setting(
+    "GATEWAY_INTERVAL", "600", "seconds between two cycles on the gateway, which costs money"
+)
+GATEWAY_BUDGET: Final = Setting("GATEWAY_TOKENS_PER_MINUTE", "8000", "tokens that the canary may use in a minute there")
+SETTINGS: Final = (
+    Setting("APC_PROBE_HOST", "127.0.0.1", "address to listen on"),
+    PORT,
+    INTERVAL,
+    BUDGET,
+    TIMEOUT,
+    FIRST_TOKEN,
+    Setting("GATEWAY_BASE_URL", "", "an OpenAI-compatible gateway, with or without /v1; or TAOTOKEN_BASE_URL"),
+    Setting("GATEWAY_API_KEY", "", "its key; or TAOTOKEN_API_KEY"),
+    Setting("GATEWAY_MODEL", "", "the model id there; or TAOTOKEN_MODEL"),
+    GATEWAY_INTERVAL,
+    GATEWAY_BUDGET,
+)
+GATEWAYS: Final = ("GATEWAY", "TAOTOKEN")
+OWN_PREFIXES: Final = ("APC_PROBE_", "APC_CANARY_")
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryTarget:
+    """A server to send canaries to. `engine` is what to scrape beside it; None where only its API is in reach."""
+
+    name: str
+    endpoint: Endpoint
+    names: Names
+    engine: Target | None
+    interval: float  # seconds
+    tokens_per_minute: int
+    timeout: float  # seconds, of one request
+    first_token_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that the probe can be told."""
+
+    targets: tuple[CanaryTarget, ...]
+    host: str
+    port: int
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Read the settings; raises ConfigError with every fault at once."""
+    checks = Checks()
+    value = values(SETTINGS, environ)
+    known = [setting.name for setting in SETTINGS]
+    checks.known([name for name in environ if name.startswith(OWN_PREFIXES)], known, "environment")
+    interval = checks.number(INTERVAL, value[INTERVAL.name], 1, 86_400)
+    gateway_interval = checks.number(GATEWAY_INTERVAL, value[GATEWAY_INTERVAL.name], 1, 86_400)
+    budget = int(checks.number(BUDGET, value[BUDGET.name], 100, 1e9))
+    gateway_budget = int(checks.number(GATEWAY_BUDGET, value[GATEWAY_BUDGET.name], 100, 1e9))
+    limits = (
+        checks.number(TIMEOUT, value[TIMEOUT.name], 0.1, 3600),
+        checks.number(FIRST_TOKEN, value[FIRST_TOKEN.name], 0.1, 3600),
+    )
+    port = checks.port(PORT, value[PORT.name])
+    targets = [
+        CanaryTarget(
+            engine.name,
+            Endpoint(engine.url, engine.api_key, engine.model, engine.ca_file),
+            Names(),
+            engine,
+            interval,
+            budget,
+            *limits,
+        )
+        for engine in _engines(environ, checks)
+    ]
+    for prefix in GATEWAYS:
+        endpoint = _gateway(prefix, environ, checks)
+        if endpoint:
+            names = Names(f"{prefix}_BASE_URL", f"{prefix}_API_KEY", f"{prefix}_MODEL", "")
+            name = prefix.lower()
+            targets.append(CanaryTarget(name, endpoint, names, None, gateway_interval, gateway_budget, *limits))
+    names_seen = [target.name for target in targets]
+    checks.faults += [
+        f"two targets have the name {name!r}; rename the engine"
+        for name in GATEWAYS
+        if names_seen.count(name.lower()) > 1
+    ]
+    checks.done()
+    return Settings(tuple(targets), value["APC_PROBE_HOST"], port)
+
+
+def _engines(environ: Mapping[str, str], checks: Checks) -> tuple[Target, ...]:
+    try:
+        return load_engines(environ).targets
+    except ConfigError as error:
+        checks.faults += error.faults
+        return ()
+
+
+def _gateway(prefix: str, environ: Mapping[str, str], checks: Checks) -> Endpoint | None:
+    """Read a gateway's triple; it is all there, or not there at all."""
+    names = [f"{prefix}_{part}" for part in ("BASE_URL", "API_KEY", "MODEL")]
+    triple = [environ.get(name, "").strip() for name in names]
+    if not any(triple):
+        return None
+    missing = [name for name, text in zip(names, triple, strict=True) if not text]
+    checks.faults += [f"{name}: is missing; a gateway takes {', '.join(names)} together" for name in missing]
+    if missing:
+        return None
+    url, key, model = triple
+    return Endpoint(checks.url(names[0], url), checks.key(names[1], key), model)
