@@ -219,6 +219,8 @@ def _histogram(found: Found) -> Histogram | Fault:
             totals[part] += value
             continue
         buckets[labels.le] += value
+    if not buckets and "count" in totals:  # some proxies pass sum and count alone
+        buckets[math.inf] = totals["count"]
     ordered = sorted(buckets.items())
     counts = [count for _, count in ordered]
     if (

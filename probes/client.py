@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
@@ -16,23 +15,22 @@ import httpx2
 import openai
 from openai import APIResponse, OpenAI
 
-from probes import outcome
-from probes.outcome import ErrorClass, Failure, Names, Place
+from probes import classify, outcome
+from probes.outcome import ErrorClass, Failed, Failure, Names, Place
+from probes.stream import BROKEN_OFF, CachedState, Mark, Stream
+
+__all__ = ["CachedState", "Client", "Endpoint", "Failed", "Mark", "Request", "Result"]
 
 RAW_RESPONSE_HEADER: Final = "x-stainless-raw-response"  # by which openai knows a response to hand out unread
 MAX_BYTES: Final = 32 * 2**20  # of one answer
-MAX_KEPT: Final = 4 * 2**20  # of an answer that is no stream
-TOKEN_SPACING: Final = 0.001  # seconds; tokens closer than this were held back and came together
-LATE: Final = 0.02  # seconds; what is complete before that need not have been held back
-MIN_CHUNKS: Final = 4  # of a stream that can be seen to have been held back
 MAX_OFFERED: Final = 8  # model ids in a message
 DRAIN: Final = 0.2  # seconds for the end of the body after [DONE], so that the connection can be kept
 IDLE: Final = 4.0  # seconds that a connection is kept; vLLM closes it after 5
 KEPT_HEADERS: Final = ("host", "accept", "content-type", "content-length", RAW_RESPONSE_HEADER)
 OWN_HEADERS: Final = {"accept-encoding": "identity", "user-agent": "apc-probe"}
 CHAT: Final = "/v1/chat/completions"
-BROKEN_OFF: Final = "the answer broke off before its end"
-TEXT_CHANNELS: Final = ("content", "reasoning", "reasoning_content", "refusal")
+CLOSED: Final = ErrorClass.NETWORK  # a request that close() ended
+_Ask = Callable[[], AbstractContextManager[APIResponse[Any]]]
 
 # Below that it would log the headers of answers, in which a server may repeat the key.
 logging.getLogger("httpcore2").setLevel(logging.INFO)
@@ -58,22 +56,6 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class CachedState(StrEnum):
-    """What the usage says of cached tokens: a number, or nothing in one of three ways."""
-
-    REPORTED = "reported"
-    NULL = "null"
-    EMPTY = "empty"
-    ABSENT = "absent"
-
-
-class Mark(StrEnum):
-    """Why a successful result is to be read with care."""
-
-    BUFFERED = "buffered"  # the stream came in one piece: the TTFT is the time of the whole answer
-    CAPPED = "capped"  # fewer tokens than asked for
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """What one request took and said. Times in seconds from its first byte; `started_at` in Unix seconds.
@@ -93,124 +75,6 @@ class Result:
     failure: Failure | None = None
 
 
-class Failed(Exception):  # noqa: N818 - the name of a fact
-    """There is no answer, for the reason in `failure`."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(f"{failure.error_class}: {failure.message}")
-        self.failure = failure
-
-
-# --- Reading an answer ------------------------------------------------------------------------------------------
-
-
-class _Stream:
-    """Server-sent events as they arrive. What is no event is kept in `stray`: HTML, or JSON without a frame."""
-
-    def __init__(self) -> None:
-        self.first_token: float | None = None  # arrivals, by the clock
-        self.last: float | None = None
-        self.done = False  # nothing more is to come
-        self.finish_reason: str | None = None
-        self.usage: dict[str, Any] = {}
-        self.fault: outcome.Fault | None = None
-        self.chunks = 0
-        self.token_chunks = 0
-        self.stray = bytearray()
-        self._rest = b""
-        self._data: list[bytes] = []
-        self._arrival = 0.0
-
-    @property
-    def text(self) -> str:
-        """What came that is no event."""
-        return self.stray.decode(errors="replace").strip()
-
-    def feed(self, piece: bytes, at: float) -> None:
-        """Take bytes that arrived at that time."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            self._line(line.rstrip(b"\r"), at)
-
-    def end(self) -> None:
-        """Take what no line break followed."""
-        self._line(self._rest, self._arrival)
-        self._line(b"", self._arrival)
-
-    def _line(self, line: bytes, at: float) -> None:
-        if line.startswith(b"data:"):
-            self._data.append(line[5:])
-            self._arrival = at
-        elif not line and self._data:
-            data = b"\n".join(self._data).strip()
-            self._data.clear()
-            self._event(data)
-        elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
-            self._keep(line)
-
-    def _keep(self, text: bytes) -> None:
-        if len(self.stray) < MAX_KEPT:
-            self.stray += text[:MAX_KEPT] + b"\n"
-
-    def _event(self, data: bytes) -> None:
-        if data.startswith(b"[DONE]"):
-            self.done = True
-            return
-        chunk = outcome.parsed(data.decode(errors="replace"))
-        if not isinstance(chunk, dict):
-            self._keep(data)
-            return
-        self.chunks += 1
-        self.last = self._arrival
-        self.fault = self.fault or outcome.fault_in(chunk)
-        usage = chunk.get("usage")
-        choices = _objects(chunk.get("choices"))
-        if any(map(_bears_text, choices)) or (choices and self._counted(usage)):
-            self.token_chunks += 1
-            if self.first_token is None:
-                self.first_token = self._arrival
-        for choice in choices:
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        if isinstance(usage, dict) and usage:
-            self.usage = usage
-
-    def _counted(self, usage: object) -> bool:
-        """Whether the engine, which counted in an earlier chunk too, says that there is a token, be it without text."""
-        return bool(self.usage) and (_number(usage, "completion_tokens") or 0) >= 1
-
-
-def _bears_text(choice: Mapping[str, Any]) -> bool:
-    delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        return False
-    functions = [call.get("function") for call in _objects(delta.get("tool_calls"))] + [delta.get("function_call")]
-    called = any(function.get("name") or function.get("arguments") for function in _objects(functions))
-    return called or any(delta.get(channel) for channel in TEXT_CHANNELS)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    """Return the JSON objects of a list; a server may send anything."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _number(fields: object, name: str) -> int | None:
-    value = fields.get(name) if isinstance(fields, dict) else None
-    return value if isinstance(value, int) else None
-
-
-def _cached(usage: Mapping[str, Any]) -> tuple[int | None, CachedState]:
-    details = usage.get("prompt_tokens_details", CachedState.ABSENT)
-    number = _number(details, "cached_tokens")
-    if number is not None:
-        return number, CachedState.REPORTED
-    if details is None or (isinstance(details, dict) and "cached_tokens" in details):
-        return None, CachedState.NULL
-    return None, CachedState.EMPTY if isinstance(details, dict) else CachedState.ABSENT
-
-
-# --- One request over the network -------------------------------------------------------------------------------
-
-
 class _Exchange:
     """One request: its deadlines, and what came of it. It begins with its first byte, else with the call.
 
@@ -224,6 +88,7 @@ class _Exchange:
         self.sent = False
         self.status = 0
         self.answer_headers: Mapping[str, str] = {}
+        self.answer = Stream()
         self.refusal = ""  # the body that came with a status of failure
         self.failure: Failure | None = None
         self.expired: ErrorClass | None = None
@@ -235,7 +100,7 @@ class _Exchange:
     def arm(self, seconds: float, error_class: ErrorClass) -> None:
         """Set the deadline of that class."""
         self.disarm(error_class)
-        timer = self._timers[error_class] = threading.Timer(seconds, self._expire, (error_class,))
+        timer = self._timers[error_class] = threading.Timer(seconds, self.expire, (error_class,))
         timer.daemon = True
         timer.start()
 
@@ -251,14 +116,12 @@ class _Exchange:
         for error_class in list(self._timers):
             self.disarm(error_class)
 
-    def _expire(self, error_class: ErrorClass) -> None:
+    def expire(self, error_class: ErrorClass) -> None:
+        """End the request as one that failed so, unless it has ended."""
         with self._lock:
             if not self._ended:
                 self.expired = self.expired or error_class
                 self._cut()
-
-
-_Ask = Callable[[], AbstractContextManager[APIResponse[Any]]]
 
 
 class Client:
@@ -289,6 +152,7 @@ class Client:
         self._clock = clock
         self._lock = threading.Lock()
         self._dropped: tuple[str, ...] = ()
+        self._closed = False
         self._exchange = _Exchange({}, 0.0, self._cut)
         self._network: Any = None  # httpcore's stream of the connection in use
         transport = httpx2.Client(
@@ -314,28 +178,33 @@ class Client:
             if not self._model:
                 with suppress(Failed):
                     self._models(deadline)
+            messages: Any = [dict(message) for message in request.messages]
+            create = partial(self._api.chat.completions.with_streaming_response.create, messages=messages, stream=True)
             while True:
                 body = self._body_of(request)
-                stream, exchange = self._complete(request, body, deadline)
+                ask = partial(create, model=self._model, extra_body=body)
+                exchange = self._receive(ask, request.headers, self._place(CHAT), deadline)
                 sent = [name for name in (*body, *body.get("stream_options", ())) if name != "max_completion_tokens"]
-                refused = outcome.refused_parameters(exchange.status, exchange.refusal, sent)
+                refused = classify.refused_parameters(exchange.status, exchange.refusal, sent)
                 if not refused:
-                    return self._result(body, stream, exchange, deadline)
+                    return self._result(body, exchange, deadline)
                 self._dropped += refused
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. From another thread, this ends the request under way: at once if it has been sent."""
+        self._closed = True
+        self._exchange.expire(CLOSED)  # closing a socket would not wake the thread that reads it
         self._api.close()
 
     def _models(self, deadline: float) -> list[str]:
         place = self._place("/v1/models")
-        stream, exchange = self._receive(self._api.models.with_streaming_response.list, {}, place, deadline)
-        data = outcome.parsed(stream.text)
+        exchange = self._receive(self._api.models.with_streaming_response.list, {}, place, deadline)
+        data = classify.parsed(exchange.answer.text)
         entries = data.get("data") if isinstance(data, dict) else None
         if exchange.failure or not isinstance(entries, list):
-            answer = exchange.status, exchange.answer_headers, stream.text
-            raise Failed(exchange.failure or outcome.of_answer(*answer, place))
-        ids = [str(entry["id"]) for entry in _objects(entries) if entry.get("id")]
+            answer = exchange.status, exchange.answer_headers, exchange.answer.text
+            raise Failed(exchange.failure or classify.of_answer(*answer, place))
+        ids = [str(entry["id"]) for entry in entries if isinstance(entry, dict) and entry.get("id")]
         self._model = self._model or next(iter(ids), "")
         return ids
 
@@ -346,81 +215,74 @@ class Client:
         limit = {"max_completion_tokens": request.max_tokens} if "max_tokens" in self._dropped else {}
         return {name: value for name, value in body.items() if name not in self._dropped} | limit
 
-    def _complete(self, request: Request, body: Mapping[str, Any], deadline: float) -> tuple[_Stream, _Exchange]:
-        messages: Any = [dict(message) for message in request.messages]
-        create = self._api.chat.completions.with_streaming_response.create
-        ask = partial(create, model=self._model, messages=messages, stream=True, extra_body=body)
-        return self._receive(ask, request.headers, self._place(CHAT), deadline)
-
-    def _receive(
-        self, ask: _Ask, headers: Mapping[str, str], place: Place, deadline: float
-    ) -> tuple[_Stream, _Exchange]:
+    def _receive(self, ask: _Ask, headers: Mapping[str, str], place: Place, deadline: float) -> _Exchange:
         """Send a request and read its answer; the deadline is a time of `time.monotonic()`."""
-        stream, exchange = _Stream(), _Exchange(headers, self._clock(), self._cut)
-        self._exchange = exchange
+        exchange = self._exchange = _Exchange(headers, self._clock(), self._cut)
         if not outcome.sendable(self._key):
             exchange.failure = place.failure(ErrorClass.AUTH, outcome.key_fault(self._key))
-            return stream, exchange
+            return exchange
         exchange.arm(deadline - time.monotonic(), ErrorClass.TIMEOUT_TOTAL)
+        if self._closed:  # close() may have seen the exchange before this one
+            exchange.expire(CLOSED)
         try:
             with ask() as response:
                 exchange.status, exchange.answer_headers = response.status_code, response.headers
-                self._read(response.http_response, stream, exchange)
+                self._read(response.http_response, exchange)
         except openai.APIStatusError as error:
             exchange.status, exchange.refusal = error.status_code, error.response.text
-            exchange.failure = outcome.of_answer(exchange.status, error.response.headers, exchange.refusal, place)
+            exchange.failure = classify.of_answer(exchange.status, error.response.headers, exchange.refusal, place)
         except Exception as error:  # noqa: BLE001 - of whatever kind, it is what came of the request
-            exchange.failure = outcome.of_exception(error, place)
+            exchange.failure = classify.of_exception(error, place)
             if exchange.status and exchange.failure.error_class is ErrorClass.NETWORK:
                 exchange.failure = place.failure(ErrorClass.STREAM_TRUNCATED, BROKEN_OFF, status=exchange.status)
         exchange.end()
-        stream.end()
+        exchange.answer.end()
         if exchange.expired:
             exchange.failure = self._expiry(exchange, place)
-        if stream.done:
-            exchange.failure = None  # what happened after the end
-        return stream, exchange
+        return exchange
 
-    def _read(self, response: httpx2.Response, stream: _Stream, exchange: _Exchange) -> None:
-        size = 0
+    def _read(self, response: httpx2.Response, exchange: _Exchange) -> None:
+        answer, size = exchange.answer, 0
         for piece in response.iter_bytes():
             at = self._clock()
             size += len(piece)
             if exchange.expired or size > MAX_BYTES:
                 return
-            if not stream.done:
-                stream.feed(piece, at)
-                if stream.first_token is not None:
+            if not answer.done:
+                answer.feed(piece, at)
+                if answer.first_token is not None:
                     exchange.disarm(ErrorClass.TIMEOUT_FIRST_TOKEN)
-                if stream.done:
+                if answer.done:
                     exchange.arm(DRAIN, ErrorClass.TIMEOUT_TOTAL)
 
     def _expiry(self, exchange: _Exchange, place: Place) -> Failure:
+        if exchange.expired is CLOSED:
+            return place.failure(CLOSED, "given up: the probe was told to end")
         if not exchange.sent:
             return place.failure(ErrorClass.TIMEOUT_CONNECT, f"no connection to {place.host} in time")
         if exchange.expired is ErrorClass.TIMEOUT_FIRST_TOKEN:
-            message = f"no token within {self._first_token_timeout:g} s"
-            return place.failure(ErrorClass.TIMEOUT_FIRST_TOKEN, message)
+            return place.failure(exchange.expired, f"no token within {self._first_token_timeout:g} s")
         return place.failure(ErrorClass.TIMEOUT_TOTAL, f"no complete answer within {self._total_timeout:g} s")
 
-    def _result(self, body: Mapping[str, Any], stream: _Stream, exchange: _Exchange, deadline: float) -> Result:
-        failure = _failure(stream, exchange, self._place(CHAT))
-        end = stream.last if stream.last is not None and not failure else self._clock()
+    def _result(self, body: Mapping[str, Any], exchange: _Exchange, deadline: float) -> Result:
+        answer = exchange.answer
+        failure = answer.failure(exchange.status, exchange.answer_headers, self._place(CHAT), exchange.failure)
+        end = self._clock() if failure or answer.last is None else answer.last
         if failure and failure.error_class is ErrorClass.UNKNOWN_MODEL:
             with suppress(Failed):
                 offered = ", ".join(self._models(deadline)[:MAX_OFFERED])
                 failure = replace(failure, message=f"{failure.message} It offers: {offered}")
-        first = None if failure else stream.first_token
-        cached_tokens, cached_state = _cached(stream.usage)
+        first = None if failure else answer.first_token
+        cached_tokens, cached_state = answer.cached
         return Result(
             ttft=None if first is None else first - exchange.began,
             total=end - exchange.began,
             started_at=exchange.began_at,
-            prompt_tokens=_number(stream.usage, "prompt_tokens"),
-            completion_tokens=_number(stream.usage, "completion_tokens"),
+            prompt_tokens=answer.tokens("prompt_tokens"),
+            completion_tokens=answer.tokens("completion_tokens"),
             cached_tokens=cached_tokens,
             cached_state=cached_state,
-            marks=frozenset() if failure else _marks(body, stream, exchange.began),
+            marks=frozenset() if failure else answer.marks(body, exchange.began),
             dropped=self._dropped,
             failure=failure,
         )
@@ -456,36 +318,3 @@ def _trusting(ca_file: str, place: Place) -> ssl.SSLContext:
     with suppress(OSError):
         return ssl.create_default_context(cafile=ca_file)
     raise Failed(place.failure(ErrorClass.TLS, f"no certificates can be read from {ca_file}"))
-
-
-def _failure(stream: _Stream, exchange: _Exchange, place: Place) -> Failure | None:
-    if stream.fault:
-        return outcome.of_fault(stream.fault, place)
-    if exchange.failure:
-        return exchange.failure
-    complete = stream.done or stream.finish_reason is not None
-    if complete and stream.first_token is not None:
-        return None
-    if stream.stray or not stream.chunks:
-        return outcome.of_answer(exchange.status, exchange.answer_headers, stream.text, place)
-    if complete:
-        return place.failure(ErrorClass.STREAM_WITHOUT_TOKEN, "a stream without a token", status=exchange.status)
-    return place.failure(ErrorClass.STREAM_TRUNCATED, BROKEN_OFF, status=exchange.status)
-
-
-def _held_back(stream: _Stream, began: float) -> bool:
-    """Whether the tokens came together, at the end of an answer that took its time."""
-    if stream.first_token is None or stream.last is None or stream.chunks < MIN_CHUNKS:
-        return False
-    span = stream.last - stream.first_token
-    return stream.last - began >= LATE and span < TOKEN_SPACING * (stream.token_chunks - 1)
-
-
-def _marks(body: Mapping[str, Any], stream: _Stream, began: float) -> frozenset[Mark]:
-    marks = {Mark.BUFFERED} if _held_back(stream, began) else set()
-    limit = body.get("max_tokens", body.get("max_completion_tokens"))
-    expected = limit if stream.finish_reason == "length" or body.get("ignore_eos") else body.get("min_tokens")
-    produced = _number(stream.usage, "completion_tokens")
-    if produced is not None and isinstance(expected, int) and produced < expected:
-        marks.add(Mark.CAPPED)
-    return frozenset(marks)

@@ -1,4 +1,4 @@
-"""A server on loopback that replays canned HTTP answers, such as those of the case files."""
+"""A server on loopback that replays canned HTTP answers, such as those of the case files, and who asks it."""
 
 import json
 import socket
@@ -6,12 +6,17 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from probes.client import Client, Endpoint, Request, Result
+from probes.outcome import ErrorClass
+
+KEY = "sk-demo-0000-abcdefgh"
+REQUEST = Request(({"role": "user", "content": "hello"},), max_tokens=8)
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8"}
 JSON = {"content-type": "application/json"}
 
@@ -60,11 +65,24 @@ def chunk(delta: Mapping[str, Any] | None = None, finish: str | None = None, **f
     return f"data: {json.dumps({'object': 'chat.completion.chunk', 'choices': choices, **fields})}\n\n"
 
 
+def counted(completion_tokens: int, **details: Any) -> dict[str, Any]:
+    """Return a usage."""
+    return {"prompt_tokens": 9, "completion_tokens": completion_tokens, **details}
+
+
+def streamed(*events: str, spacing_ms: float = 30) -> Answer:
+    """Return an answer of events that come one after the other."""
+    return Answer([(i * spacing_ms, event) for i, event in enumerate(events)])
+
+
+ROLE = chunk({"role": "assistant", "content": ""})
+PING = ": ping\n\n"
 DONE = "data: [DONE]\n\n"
+SILENCE = Answer(status=0, ending="hold")
 MODELS = whole(
     {"status": 200, "body": json.dumps({"object": "list", "data": [{"id": "demo-7b"}, {"id": "demo-lora"}]})}
 )
-OK = Answer([(0, chunk({"role": "assistant", "content": ""})), (1, chunk({"content": "ok"}, "stop")), (1, DONE)])
+OK = Answer([(0, ROLE), (1, chunk({"content": "ok"}, "stop")), (1, DONE)])
 
 
 class Replay(ThreadingHTTPServer):
@@ -171,3 +189,36 @@ def replaying(
     finally:
         server.stop()
         thread.join()
+
+
+@contextmanager
+def client_of(url: str, key: str = KEY, model: str = "demo-7b", ca_file: str = "", **options: Any) -> Iterator[Client]:
+    """Yield a client of that server."""
+    with closing(Client(Endpoint(url, key, model, ca_file), **options)) as client:
+        yield client
+
+
+def ask(*answers: Answer, request: Request = REQUEST, **options: Any) -> Result:
+    """Return what comes of the request to a server that answers so."""
+    with replaying(*answers) as server, client_of(server.url, **options) as client:
+        return client.send(request)
+
+
+def failed(result: Result) -> ErrorClass:
+    """Return the class of the failure that the result must be."""
+    assert result.failure, result
+    assert result.ttft is None
+    return result.failure.error_class
+
+
+def closed_meanwhile(client: Client, work: Callable[[], None], begun: Callable[[], object]) -> float:
+    """Close the client while another thread does the work with it; return the seconds until that has ended."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while not begun():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    began = time.monotonic()
+    client.close()
+    thread.join(5)
+    return time.monotonic() - began

@@ -2,20 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from probes.client import CachedState, Client, Endpoint, Failed, Request, Result
+from probes.client import CachedState, Failed
 from probes.outcome import ErrorClass
 from tests.inputs import CASES, expectation
-from tests.probes.replay import JSON, MODELS, OK, Answer, of_file, replaying, whole
+from tests.probes.replay import JSON, MODELS, OK, REQUEST, Answer, ask, client_of, of_file, replaying, whole
 from tests.sockets import free_port
 
-REQUEST = Request(({"role": "user", "content": "hello"},), max_tokens=8)
-KEY = "sk-demo-0000"
 DETAILS = {"null.jsonl": CachedState.NULL, "empty_object.jsonl": CachedState.EMPTY}
 STREAMS = ("37", "39", "40", "43")
 DECIDED_BY_ONE_REQUEST = {"outcome", "error_class", "ttft_ms", "cached_tokens", "state", "upstream_code"}
@@ -33,18 +30,6 @@ def expected_of(*numbers: str) -> Iterator[Any]:
             assert set(expected) <= KNOWN, f"{number}/{name} expects something new"
             if set(expected) & {"outcome", "ttft_ms", "cached_tokens"}:
                 yield pytest.param(folder(number) / name, expected, id=f"{number}-{name}")
-
-
-@contextmanager
-def client_of(url: str, **options: Any) -> Iterator[Client]:
-    with closing(Client(Endpoint(url, KEY, "demo-7b"), **options)) as client:
-        yield client
-
-
-def ask(*answers: Answer, request: Request = REQUEST) -> Result:
-    with replaying(*answers) as server, client_of(server.url) as client:
-        client.models()
-        return client.send(request)
 
 
 @pytest.mark.parametrize(("path", "expected"), list(expected_of(*STREAMS)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes import outcome
+from probes import classify, outcome
 from probes.outcome import ErrorClass, Failure, Names, Place
 
 KEY = "sk-demo-0000-abcdefgh"
@@ -22,7 +22,7 @@ DONT_KNOW = {
 
 
 def answer(status: int, body: object = "", headers: Mapping[str, str] | None = None, place: Place = PLACE) -> Failure:
-    return outcome.of_answer(status, headers or {}, body if isinstance(body, str) else json.dumps(body), place)
+    return classify.of_answer(status, headers or {}, body if isinstance(body, str) else json.dumps(body), place)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_answer_has_its_class(status: int, body: object, headers: Mapping[str
 def test_an_exception_has_its_class_however_deep_it_lies(error: Exception, expected: ErrorClass) -> None:
     outer = RuntimeError("Connection error.")
     outer.__cause__ = error
-    failure = outcome.of_exception(outer, PLACE)
+    failure = classify.of_exception(outer, PLACE)
     assert failure.error_class is expected
     assert "sk-demo" not in repr(failure)
 
@@ -217,14 +217,14 @@ BOTH = [{"loc": ["body", name], "msg": "Extra inputs are not permitted"} for nam
 )
 def test_a_refused_parameter_is_recognised(status: int, body: object, expected: tuple[str, ...]) -> None:
     text = body if isinstance(body, str) else json.dumps(body)
-    assert outcome.refused_parameters(status, text, SENT) == expected
+    assert classify.refused_parameters(status, text, SENT) == expected
 
 
 @pytest.mark.parametrize("body", ["null", "[]", "7", '{"detail":[7,{"loc":3}]}', '{"error":[]}', "[" * 100_000, "\x00"])
 def test_no_body_is_too_odd(body: str) -> None:
     for status in (200, 302, 400, 401, 404, 429, 503):
         assert answer(status, body).remedy
-        outcome.refused_parameters(status, body, SENT)
+        classify.refused_parameters(status, body, SENT)
 
 
 JSON_VALUES = st.recursive(
@@ -245,8 +245,8 @@ JSON_VALUES = st.recursive(
 def test_any_answer_has_a_failure_that_is_short_and_holds_no_key(
     status: int, headers: dict[str, str], body: str
 ) -> None:
-    failure = outcome.of_answer(status, headers, body, PLACE)
-    outcome.refused_parameters(status, body, SENT)
+    failure = classify.of_answer(status, headers, body, PLACE)
+    classify.refused_parameters(status, body, SENT)
     assert len(failure.message) <= 200
     assert "sk-demo" not in repr(failure)
     assert "\n" not in failure.message + failure.remedy

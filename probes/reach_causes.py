@@ -1,0 +1,131 @@
+"""Why the engine, its API or its metrics cannot be reached."""
+
+from exporter.scrape import Reason
+from probes.evidence import Evidence
+from probes.outcome import ErrorClass
+from probes.verdict import Code, Verdict, fault, warning
+
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+HOST_GATEWAY = "host.docker.internal"
+NOT_THERE = {ErrorClass.CONNECTION_REFUSED, ErrorClass.TIMEOUT_CONNECT}
+
+
+def proxy_intercepted(evidence: Evidence) -> Verdict | None:
+    """A proxy answered in the engine's place."""
+    if not evidence.proxy and not _failed(evidence, ErrorClass.PROXY):
+        return None
+    proxy = evidence.proxy or "a proxy"
+    return fault(
+        Code.PROXY_INTERCEPTED,
+        f"The request left through proxy {proxy}, which answered in the engine's place.",
+        "add the engine's host to NO_PROXY (names and addresses, no ranges), or unset HTTP_PROXY for this service",
+        proxy=proxy,
+    )
+
+
+def dns(evidence: Evidence) -> Verdict | None:
+    """The name is not known."""
+    if not (_failed(evidence, ErrorClass.DNS) or _scrape_failed(evidence, Reason.DNS)):
+        return None
+    remedy = "correct the host in VLLM_URL; in a container, add extra_hosts: ['host.docker.internal:host-gateway']"
+    return fault(Code.DNS, f"The engine's name is not known here: {_detail(evidence)}.", remedy)
+
+
+def localhost_in_container(evidence: Evidence) -> Verdict | None:
+    """localhost is the container itself."""
+    if not (_refused(evidence) and evidence.in_container and any(host in _detail(evidence) for host in LOCAL)):
+        return None
+    return fault(
+        Code.LOCALHOST_IN_CONTAINER,
+        "Nothing listens at localhost: within a container that is the container itself, not the host.",
+        "VLLM_URL=http://host.docker.internal:8000 with the engine started with --host 0.0.0.0",
+    )
+
+
+def bound_to_loopback(evidence: Evidence) -> Verdict | None:
+    """The host is reached and refuses: the engine listens on its loopback only."""
+    if not (_refused(evidence) and HOST_GATEWAY in _detail(evidence)):
+        return None
+    return fault(
+        Code.BOUND_TO_LOOPBACK,
+        "The host refuses the connection from the container: the engine is not up, or listens on 127.0.0.1 only.",
+        "start vLLM with --host 0.0.0.0, or let it join the stack's network",
+    )
+
+
+def starting_or_down(evidence: Evidence) -> Verdict | None:
+    """Nothing listens, or /health says no."""
+    if _refused(evidence):
+        return fault(
+            Code.STARTING_OR_DOWN,
+            f"The engine does not answer ({_detail(evidence)}): it loads its model, or is down.",
+            "curl -i http://localhost:8000/health ; a large model loads for minutes, then see the engine's log",
+        )
+    if evidence.healthy is False:
+        return fault(
+            Code.STARTING_OR_DOWN,
+            "The engine's /health does not answer 200, so figures of its /metrics may be frozen.",
+            "curl -i http://localhost:8000/health ; then see the end of the engine's log, and restart it",
+        )
+    return None
+
+
+def auth_login_page(evidence: Evidence) -> Verdict | None:
+    """A sign-in page came in place of the API or of the metrics."""
+    if not _failed(evidence, ErrorClass.HTML_LOGIN) and not (
+        _scrape_failed(evidence, Reason.HTML) and evidence.failure is None and not evidence.replies
+    ):
+        return None
+    return fault(
+        Code.AUTH_LOGIN_PAGE,
+        "A login page came in place of an answer: a sign-in proxy stands before the API, token missing or expired.",
+        "send the token that it wants (VLLM_API_KEY, VLLM_METRICS_API_KEY), or use the address behind the proxy",
+    )
+
+
+def metrics_unusable(evidence: Evidence) -> Verdict | None:
+    """/metrics answers and tells nothing of the engine."""
+    error = evidence.scrape_error
+    if error is None:
+        return None
+    works = " Inference works." if evidence.replies else ""
+    return warning(
+        Code.METRICS_UNUSABLE,
+        f"The engine's /metrics cannot be used ({error}).{works}",
+        "start vLLM without --disable-log-stats; check PROMETHEUS_MULTIPROC_DIR, and that VLLM_METRICS_URL is right",
+        reason=str(error.reason),
+    )
+
+
+def canary_failing(evidence: Evidence) -> Verdict | None:
+    """The canary's requests fail for a reason that has a name."""
+    failure = evidence.failure
+    if failure is None:
+        return None
+    return fault(
+        Code.CANARY_FAILING,
+        f"The canary fails with {failure.error_class}: {failure.message}",
+        failure.remedy,
+        error_class=str(failure.error_class),
+    )
+
+
+def _failed(evidence: Evidence, error_class: ErrorClass) -> bool:
+    return evidence.failure is not None and evidence.failure.error_class is error_class
+
+
+def _scrape_failed(evidence: Evidence, reason: Reason) -> bool:
+    return evidence.scrape_error is not None and evidence.scrape_error.reason is reason
+
+
+def _refused(evidence: Evidence) -> bool:
+    """The API refuses; or the metrics do, and nothing is known of the API."""
+    if evidence.failure:
+        return evidence.failure.error_class in NOT_THERE
+    return _scrape_failed(evidence, Reason.REFUSED) and not evidence.replies
+
+
+def _detail(evidence: Evidence) -> str:
+    if evidence.failure:
+        return evidence.failure.message
+    return evidence.scrape_error.detail if evidence.scrape_error else ""
