@@ -5,16 +5,18 @@ import json
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable
-
-from rich.console import Console
 
 from exporter.checks import ConfigError, Setting
 from exporter.server import application, run_until_stopped, serve
+from probes import report
 from probes.canary import Canary, Cycle
-from probes.config import SETTINGS, Settings, load
+from probes.config import SETTINGS, CanaryTarget, Settings, load
+from probes.doctor import CYCLES, InputError, Report, examine, from_files, read_log
+from probes.evidence import of_cycles
+from probes.judge import judge
 from probes.metrics import Metrics
-from probes.report import as_json, as_table
 from probes.schedule import Job, Schedule
 
 FINE, FAULT_FOUND, WRONG_SETTINGS, COULD_NOT_RUN = 0, 1, 2, 3
@@ -24,17 +26,22 @@ log = logging.getLogger("probes")
 def main(argv: list[str] | None = None) -> int:
     """Run; returns the exit code: 0 fine, 1 a fault was found, 2 wrong call or settings, 3 could not run."""
     args = _parser().parse_args(argv)
-    serving = args.command is None
-    level = logging.INFO if serving else logging.ERROR  # a person reads the answer, not the log
+    level = logging.ERROR if args.command else logging.INFO  # a person reads the answer, not the log
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     for noisy in ("apscheduler", "httpx2"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
+        if args.command == "doctor" and _offline(args):
+            return _doctor_offline(args)
         settings = load(os.environ | _given(args))
+        if args.command == "once":
+            return _once(settings, as_json=args.json)
+        return _doctor(settings, args) if args.command == "doctor" else _serve(settings)
     except ConfigError as error:
         print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
-        return WRONG_SETTINGS
-    return _once(settings, as_text=not args.json) if args.command == "once" else _serve(settings)
+    except InputError as error:
+        print(error, file=sys.stderr)
+    return WRONG_SETTINGS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,14 +52,35 @@ def _parser() -> argparse.ArgumentParser:
         "exit codes: 0 fine, 1 a fault was found, 2 the call or the settings are wrong, 3 could not run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(
-        dest="command", title="commands; without one it serves /metrics and runs the schedule"
-    )
+    title = "commands; without one it serves /metrics and runs the schedule"
+    commands = parser.add_subparsers(dest="command", title=title)
     once = commands.add_parser("once", help="one cycle, now; a table, or a JSON object")
-    once.add_argument("--base-url", metavar="U", help="the server, with or without /v1 [VLLM_URL]")
-    once.add_argument("--model", metavar="M", help="the model id [VLLM_MODEL, else the first that it lists]")
-    once.add_argument("--metrics-url", metavar="U", help="the engine's metrics page [base URL/metrics]")
-    once.add_argument("--json", action="store_true", help="print one JSON object per target")
+    doctor = commands.add_parser(
+        "doctor",
+        help="from the settings to a verdict, step by step; or a verdict from saved files",
+        description="Without files it sends three canary cycles to the server and judges. With files it sends nothing.",
+        epilog="examples:\n  python -m probes doctor --base-url http://localhost:8000\n"
+        "  python -m probes doctor --before A.prom --after B.prom --interval 60 --log vllm.log\n"
+        "  python -m probes doctor --prompt monday.txt --prompt tuesday.txt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for command in (once, doctor):
+        command.add_argument("--base-url", metavar="U", help="the server, with or without /v1 [VLLM_URL]")
+        command.add_argument("--model", metavar="M", help="the model id [VLLM_MODEL, else the first that it lists]")
+        command.add_argument("--metrics-url", metavar="U", help="the engine's metrics page [base URL/metrics]")
+        command.add_argument("--json", action="store_true", help="print JSON, one object a target")
+    doctor.add_argument("--before", metavar="A.prom", help="a saved /metrics body")
+    doctor.add_argument("--after", metavar="B.prom", help="a later one of the same engine")
+    doctor.add_argument("--interval", metavar="S", type=float, help="the seconds between the two, for rates")
+    doctor.add_argument("--canary", metavar="R.jsonl", help="saved canary results, one JSON object a line")
+    doctor.add_argument("--log", metavar="vllm.log", help="the server's log")
+    doctor.add_argument(
+        "--prompt",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="twice: two prompts that should share their beginning",
+    )
     return parser
 
 
@@ -68,27 +96,66 @@ def _given(args: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, option in given.items() if (value := getattr(args, option, None))}
 
 
-def _once(settings: Settings, *, as_text: bool) -> int:
-    cycles = []
+def _once(settings: Settings, *, as_json: bool) -> int:
+    worst = FINE
     for target in settings.targets:
         canary = Canary(target)
-        cycles.append(canary.run())
+        cycle = canary.run()
         canary.close()
-    for cycle in cycles:
-        if as_text:
-            _show(cycle)
-        else:
-            print(json.dumps(as_json(cycle), indent=1))
-    return FINE if all(cycle.result == "ok" for cycle in cycles) else FAULT_FOUND
+        verdicts = judge(of_cycles([cycle]))
+        worst = max(worst, FINE if cycle.result == "ok" else FAULT_FOUND)
+        if as_json:
+            print(json.dumps(report.cycle_data(cycle, verdicts), indent=1))
+            continue
+        out = report.console()
+        if cycle.sent:
+            out.print(report.cycle_table(cycle))
+        for line in report.verdict_lines(verdicts):
+            out.print(line)
+    return worst
 
 
-def _show(cycle: Cycle) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    if cycle.sent:
-        console.print(as_table(cycle))
-    if cycle.failure:
-        console.print(f"{cycle.failure.error_class}: {cycle.failure.message}", markup=False)
-        console.print(f"What to do: {cycle.failure.remedy}", markup=False)
+def _doctor(settings: Settings, args: argparse.Namespace) -> int:
+    facts = read_log(args.log) if args.log else None
+    out = report.console()
+    found_fault = False
+    for target in _asked(settings, args):
+        if not args.json:
+            out.print(f"{target.name}: {target.endpoint.base_url}", markup=False)
+        silent = args.json
+        seen = examine(
+            target, lambda *step, silent=silent: None if silent else out.print(report.step_line(*step)), facts
+        )
+        found_fault |= seen.found_fault
+        _show(seen, as_json=args.json)
+    return FAULT_FOUND if found_fault else FINE
+
+
+def _asked(settings: Settings, args: argparse.Namespace) -> tuple[CanaryTarget, ...]:
+    """Return the targets of the settings; the one that the call names, if it names one."""
+    return settings.targets[:1] if args.base_url else settings.targets
+
+
+def _offline(args: argparse.Namespace) -> bool:
+    files = (args.before, args.after, args.canary, *args.prompt)
+    return any(files) or bool(args.log and not args.base_url)
+
+
+def _doctor_offline(args: argparse.Namespace) -> int:
+    if args.prompt and len(args.prompt) != 2:  # noqa: PLR2004
+        raise InputError("--prompt: give it twice, for two prompts")
+    seen = from_files(vars(args))
+    _show(seen, as_json=args.json)
+    return FAULT_FOUND if seen.found_fault else FINE
+
+
+def _show(seen: Report, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report.report_data(seen), indent=1))
+        return
+    out = report.console()
+    for line in (*report.note_lines(seen), *report.verdict_lines(seen.verdicts)):
+        out.print(line)
 
 
 def _serve(settings: Settings) -> int:
@@ -102,15 +169,10 @@ def _serve(settings: Settings) -> int:
             f"APC_PROBE_PORT: cannot listen on {where}: {error.strerror}. Move it: APC_PROBE_PORT=9492", file=sys.stderr
         )
         return COULD_NOT_RUN
-    jobs = tuple(Job(c.target.name, c.target.interval, lambda c=c: _run(c, metrics)) for c in canaries)  # type: ignore[misc]
-    schedule = Schedule(jobs, metrics.count)
+    schedule = Schedule(tuple(_job(canary, metrics) for canary in canaries), metrics.count)
     schedule.start()
-    log.info(
-        "serving http://%s:%d/metrics; canaries for %s",
-        settings.host,
-        server.server_port,
-        ", ".join(j.name for j in jobs),
-    )
+    names = ", ".join(canary.target.name for canary in canaries)
+    log.info("serving http://%s:%d/metrics; canaries for %s", settings.host, server.server_port, names)
     run_until_stopped(server)
     schedule.stop()
     for canary in canaries:
@@ -118,11 +180,21 @@ def _serve(settings: Settings) -> int:
     return FINE
 
 
-def _run(canary: Canary, metrics: Metrics) -> None:
-    cycle = canary.run()
-    metrics.take(cycle)
-    if cycle.failure:
-        log.warning("target %s: %s: %s", cycle.target, cycle.failure.error_class, cycle.failure.message)
+def _job(canary: Canary, metrics: Metrics) -> Job:
+    """Run a cycle, export it, and judge it in the light of the ones before."""
+    last: deque[Cycle] = deque(maxlen=CYCLES)
+
+    def run() -> None:
+        cycle = canary.run()
+        last.append(cycle)
+        metrics.take(cycle)
+        verdicts = judge(of_cycles(last))
+        metrics.show(cycle.target, [verdict.code for verdict in verdicts])
+        if cycle.failure:
+            log.warning("target %s: %s: %s", cycle.target, cycle.failure.error_class, cycle.failure.message)
+        log.info("target %s: %s: %s", cycle.target, verdicts[0].code, verdicts[0].sentence)
+
+    return Job(canary.target.name, canary.target.interval, run)
 
 
 if __name__ == "__main__":

@@ -210,9 +210,16 @@ class Canary:
             self._salting = False  # the salt was not heeded
         if any((result.prompt_tokens or 1) % cycle.unit == 0 for result in repeats):
             self._pad += 1  # a whole number of units gives a whole unit away
-        if repeats and all(cycle.cached(result) == 0 for result in repeats) and not self._searched:
+        missed = repeats and all(cycle.cached(result) == 0 for result in repeats)
+        if missed and not self._searched and not _stated_off(cycle.before):
             self._assumed = next((unit for unit in SEARCHED_UNITS if unit > self._unit), 0)
             self._searched = not self._assumed
+
+
+def _stated_off(scrape: Scrape | None) -> bool:
+    """Whether the engine says that prefix caching is off, so that there is nothing to look for."""
+    caches = scrape.snapshot.caches if scrape and scrape.snapshot else ()
+    return any(cache.facts.prefix_caching_enabled is False for cache in caches)
 
 
 def _shape(scrape: Scrape | None) -> Shape:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
+from exporter.engine import Dialect
 from exporter.snapshot import Snapshot
 from exporter.window import State
 from probes.evidence import CLEAR_GAIN, ENOUGH, Evidence, Reply
@@ -193,6 +194,8 @@ def external_tier_only(evidence: Evidence) -> Verdict | None:
 
 def usage_details_off(evidence: Evidence) -> Verdict | None:
     """The server answers and never says how much was cached."""
+    if evidence.after and evidence.after.dialect is Dialect.VLLM_V0:
+        return None  # it never does, whatever its flags
     warm = [r for r in evidence.of(Arm.REPEAT) if r.prompt_tokens]
     if len(warm) < ENOUGH or any(r.cached_tokens is not None for r in evidence.replies):
         return None

@@ -306,7 +306,13 @@ class Client:
                 raise TimeoutError
             exchange.arm(self._first_token_timeout, ErrorClass.TIMEOUT_FIRST_TOKEN)
             exchange.sent = True
+            self._hold(True)
+        elif event == "http11.send_request_body.complete":
             exchange.began_at, exchange.began = time.time(), self._clock()
+            self._hold(False)
+
+    def _hold(self, held: bool) -> None:
+        self._network.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, held)
 
     def _cut(self) -> None:
         if self._network:

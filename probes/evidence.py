@@ -44,6 +44,7 @@ class Evidence:
     before: Snapshot | None = None
     after: Snapshot | None = None
     canary: Tokens = NO_CANARY  # what the canary sent between the two
+    canary_requests: int = 0
     scrape_error: ScrapeError | None = None
     healthy: bool | None = None
     replies: tuple[Reply, ...] = ()
@@ -98,17 +99,18 @@ class Evidence:
 
     @cached_property
     def mean_prompt(self) -> float | None:
-        """Tokens of a mean prompt: of the window where requests were counted in it, else since the start."""
+        """Tokens of the traffic's mean prompt: in the window if requests were counted there, else since the start."""
         if not self.after:
             return None
         counts = [cache.ttft.count for cache in self.after.caches if cache.ttft]
         earlier = [cache.ttft.count for cache in self.before.caches if cache.ttft] if self.before else []
-        requests = sum(counts) - sum(earlier)
-        if self.raw and self.raw.prompt and counts and requests > 0:
-            return self.raw.prompt / requests
+        requests = sum(counts) - sum(earlier) - self.canary_requests
+        if self.organic and self.organic.prompt and counts and requests > 0:
+            return self.organic.prompt / requests
         lengths = [cache.prompt_length for cache in self.after.caches if cache.prompt_length]
-        observed = sum(length.count for length in lengths)
-        return sum(length.sum for length in lengths) / observed if observed else None
+        observed = sum(length.count for length in lengths) - self.canary_requests
+        tokens = sum(length.sum for length in lengths) - self.canary.prompt
+        return tokens / observed if observed > 0 else None
 
     def of(self, *arms: str) -> list[Reply]:
         """Return the replies of these arms that can be judged."""
@@ -160,6 +162,7 @@ def of_cycles(cycles: Sequence[Cycle], log: LogFacts | None = None) -> Evidence:
         before=before,
         after=scrape.snapshot if scrape else None,
         canary=Tokens(sum(r.prompt_tokens or 0 for r in results), sum(r.cached_tokens or 0 for r in results)),
+        canary_requests=sum(r.prompt_tokens is not None for r in results),
         scrape_error=scrape.error if scrape else None,
         healthy=scrape.healthy if scrape else None,
         replies=tuple(_replies(cycles)),

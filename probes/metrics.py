@@ -13,6 +13,7 @@ from probes.canary import Cycle
 from probes.config import CanaryTarget
 from probes.outcome import ErrorClass
 from probes.plan import Arm
+from probes.verdict import Code
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -57,8 +58,12 @@ PER_TOKEN = Family(
     TARGET,
     "Seconds that a token costs where it is not cached: TTFT of control less repeat, over what repeat had cached.",
 )
+VERDICT = Family(
+    "apc_verdict", Gauge, (*TARGET, "verdict"), "1 for what the last cycles show, by code; 0 for the rest."
+)
 FAMILIES: Final = (
     REQUESTS, FAILURES, TTFT, LAST_TTFT, PROMPT, CACHED, HIT_RATIO, RUNS, LAST_SUCCESS, INTERVAL, BUDGET, PER_TOKEN,
+    VERDICT,
 )  # fmt: skip
 
 
@@ -96,6 +101,12 @@ class Metrics:
             self._set(HIT_RATIO, hit_ratio(cycle, arm), target, arm)
         self._set(PER_TOKEN, seconds_per_token(cycle), target)
 
+    def show(self, target: str, codes: Iterable[Code]) -> None:
+        """Show these verdicts and no others."""
+        shown = set(codes)
+        for code in Code:
+            self._child(VERDICT, target, code).set(code in shown)
+
     def _set(self, family: Family, value: float | None, *labels: str) -> None:
         """Set a gauge; None takes its series away, since unknown is not zero."""
         if value is None:
@@ -114,6 +125,7 @@ class Metrics:
     def _prepare(self, target: CanaryTarget) -> None:
         self._child(INTERVAL, target.name).set(target.interval)
         self._child(BUDGET, target.name).set(target.tokens_per_minute)
+        self.show(target.name, ())
         for family in (PROMPT, CACHED):
             self._child(family, target.name)
         for result in RESULTS:

@@ -98,10 +98,9 @@ def prefix_varies(evidence: Evidence) -> Verdict | None:
             return None
     return warning(
         Code.PREFIX_VARIES,
-        f"The canary's prefix is reused, the traffic's is not ({organic.hits or 0:.0f} of {organic.queries:.0f} tokens): "
+        f"The canary's prefix is reused, the traffic's is not ({organic.hits or 0:.0f} of {organic.queries:.0f}): "
         "something varies near the beginning of its prompts.",
-        "python -m probes doctor --prompt A.txt --prompt B.txt shows where two part; move dates and ids "
-        "behind the shared text",
+        "python -m probes doctor --prompt A.txt --prompt B.txt shows where two part; move that behind the shared text",
         hit_tokens=organic.hits or 0,
         queried_tokens=organic.queries,
     )
@@ -118,7 +117,7 @@ def preemption_inflation(evidence: Evidence) -> Verdict | None:
     return warning(
         Code.PREEMPTION_INFLATION,
         f"{organic.queries:.0f} tokens were looked up for {organic.prompt:.0f} of prompts: up to "
-        f"{min(hits, excess):.0f} of the hits can be self-hits of requests looked up again; the rate is at least {lower:.1%}.",
+        f"{min(hits, excess):.0f} of the hits can be of requests looked up again; the rate is at least {lower:.1%}.",
         "give the cache more blocks, so that requests are not preempted; vLLM 0.27 and later count each request once",
         lower_bound_hit_rate=lower,
         excess_tokens=excess,

@@ -1,0 +1,228 @@
+"""The doctor: step by step from the settings to a verdict, live; or a verdict from saved files."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from exporter.read import read
+from exporter.scrape import ScrapeError
+from exporter.snapshot import Snapshot
+from exporter.window import Tokens
+from probes import divergence, logs
+from probes.canary import Canary, Cycle
+from probes.config import CanaryTarget
+from probes.evidence import Evidence, Reply, of_cycles
+from probes.judge import judge
+from probes.plan import Arm
+from probes.verdict import Severity, Verdict
+
+CYCLES: Final = 3
+IN_CONTAINER: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
+Tick = Callable[[str, bool, str], None]
+
+
+@dataclass
+class Report:
+    """What the doctor saw and concluded. `steps` are name, whether it went well, and what was seen."""
+
+    target: str = ""
+    steps: list[tuple[str, bool, str]] = field(default_factory=list)
+    cycles: list[Cycle] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    log: logs.LogFacts | None = None
+    log_note: str = ""
+    window_note: str = ""
+
+    @property
+    def found_fault(self) -> bool:
+        """Whether something is to be done."""
+        return any(verdict.severity in {Severity.FAULT, Severity.WARNING} for verdict in self.verdicts)
+
+
+class InputError(ValueError):
+    """A file that the call names cannot be used; the message names the option."""
+
+
+def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None) -> Report:
+    """Send canary cycles to a live target and judge; `tick` hears of each step as it is done."""
+    report = Report(target.name, log=log)
+
+    def step(name: str, good: bool, seen: str) -> bool:
+        report.steps.append((name, good, seen))
+        tick(name, good, seen)
+        return good
+
+    canary = Canary(replace(target, interval=max(target.interval, 60.0), tokens_per_minute=10**9))
+    try:
+        for cycle in _cycles(canary):
+            report.cycles.append(cycle)
+            if len(report.cycles) == 1 and not _first_steps(cycle, target, step):
+                break
+            step(f"canary cycle {len(report.cycles)}", cycle.result == "ok", _told(cycle))
+            if cycle.failure:
+                break
+    finally:
+        canary.close()
+    evidence = replace(of_cycles(report.cycles, log), in_container=any(path.exists() for path in IN_CONTAINER))
+    last = report.cycles[-1]
+    _conclude(report, evidence, last.started_at - report.cycles[0].started_at if len(report.cycles) > 1 else None)
+    return report
+
+
+def _conclude(report: Report, evidence: Evidence, interval: float | None) -> None:
+    report.verdicts = judge(evidence)
+    organic = evidence.organic
+    if organic and organic.queries is not None:
+        rate = f" ({organic.queries / interval:,.0f} a second)" if interval else ""
+        ratio = f", {organic.hit_ratio:.1%}" if organic.hit_ratio is not None else ""
+        found = f"{organic.hits or 0:,.0f} found{ratio}"
+        report.window_note = (
+            f"The traffic's {organic.unit} looked up in the window: {organic.queries:,.0f}{rate}; {found}."
+        )
+    if report.log:
+        report.log_note = logs.difference(report.log.rates, organic.hit_ratio if organic else None)
+
+
+def _cycles(canary: Canary) -> Iterator[Cycle]:
+    for _ in range(CYCLES):
+        yield canary.run()
+
+
+def _first_steps(cycle: Cycle, target: CanaryTarget, step: Callable[[str, bool, str], bool]) -> bool:
+    """Report what the first cycle found on its way to the first reply; False ends the examination."""
+    url = target.endpoint.base_url
+    failure = cycle.failure
+    if not step("the API is reachable", failure is None or bool(cycle.sent), failure.message if failure else url):
+        return False
+    scrape = cycle.before
+    if scrape is None:
+        step("metrics", True, "none: only the API of this target is in reach")
+    elif scrape.snapshot is None:
+        step("metrics", False, str(scrape.error))
+    else:
+        caches = scrape.snapshot.caches
+        facts = caches[0].facts if caches else None
+        about = f"{scrape.snapshot.dialect or 'engine'} {scrape.snapshot.version}, {len(caches)} cache(s)"
+        step("metrics", True, f"{about}, unit {cycle.unit} tokens")
+        if facts and facts.prefix_caching_enabled is not None:
+            step(
+                "prefix caching, as stated",
+                facts.prefix_caching_enabled,
+                "on" if facts.prefix_caching_enabled else "off",
+            )
+        if scrape.healthy is not None:
+            step("/health", scrape.healthy, "200" if scrape.healthy else "no 200")
+    return True
+
+
+def _told(cycle: Cycle) -> str:
+    if cycle.failure:
+        return f"{cycle.failure.error_class}: {cycle.failure.message}"
+    cold = [f"{r.ttft * 1000:.0f} ms" for r in cycle.of(Arm.CONTROL) if r.ttft is not None]
+    warm = [f"{r.ttft * 1000:.0f} ms" for r in cycle.of(Arm.REPEAT) if r.ttft is not None]
+    cached = [str(cycle.cached(r)) if cycle.cached(r) is not None else "?" for r in cycle.of(Arm.REPEAT)]
+    return f"cold {', '.join(cold)}; warm {', '.join(warm)}; cached {', '.join(cached)}"
+
+
+def from_files(files: Mapping[str, Any]) -> Report:
+    """Judge saved files; `files` has the options of the command line.
+
+    `before`, `after`, `canary` and `log` are paths, `prompt` two of them, `interval` the seconds between before
+    and after. Raises InputError for a file that cannot be used.
+    """
+    log = read_log(files["log"]) if files.get("log") else None
+    before, after, error = None, None, None
+    if files.get("before"):
+        before, error = _snapshot("--before", files["before"])
+    if files.get("after"):
+        after, error = _snapshot("--after", files["after"])
+    replies = _replies(files["canary"]) if files.get("canary") else ()
+    prompts = files.get("prompt")
+    evidence = Evidence(
+        before=before,
+        after=after,
+        canary=Tokens(sum(r.prompt_tokens or 0 for r in replies), sum(r.cached_tokens or 0 for r in replies))
+        if replies and before and after
+        else Tokens(),
+        scrape_error=error,
+        replies=replies,
+        log=log,
+        divergence=divergence.compare(*(_prompt(path) for path in prompts)) if prompts else None,
+    )
+    report = Report("files", log=log)
+    _conclude(report, evidence, files.get("interval"))
+    return report
+
+
+def _snapshot(option: str, path: str) -> tuple[Snapshot | None, ScrapeError | None]:
+    try:
+        return read(_bytes(option, path)), None
+    except ScrapeError as error:
+        return None, error
+
+
+def read_log(path: str) -> logs.LogFacts:
+    """Read the facts of a server log; raises InputError."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as lines:
+            return logs.read(lines)
+    except OSError as error:
+        raise InputError(f"--log: {path} cannot be read: {error.strerror}") from None
+
+
+def _bytes(option: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{option}: {path} cannot be read: {error.strerror}") from None
+
+
+def _prompt(path: str) -> divergence.Prompt:
+    text = _bytes("--prompt", path).decode("utf-8", errors="replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    messages = isinstance(found, list) and all(isinstance(message, dict) for message in found)
+    return found if messages and found else text
+
+
+def _replies(path: str) -> tuple[Reply, ...]:
+    """Read results of canaries, one JSON object a line, as `once --json` names their fields."""
+    replies = []
+    for number, line in enumerate(_bytes("--canary", path).decode("utf-8", errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            replies.append(_reply(json.loads(line)))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InputError(f"--canary: {path}, line {number}: {error}. Example: {EXAMPLE}") from None
+    return tuple(replies)
+
+
+EXAMPLE: Final = '{"arm": "repeat", "prompt_tokens": 2003, "cached_tokens": 1984, "ttft_seconds": 0.031}'
+
+
+def _reply(row: Mapping[str, Any]) -> Reply:
+    sighting = row.get("sighting")
+    arm = row.get("arm") or (Arm.RETAINED if sighting == 1 else Arm.REPEAT)
+    if arm not in set(Arm):
+        raise ValueError(f"arm {arm!r} is none of {', '.join(Arm)}")
+    first = sighting == 1 and row.get("run", 1) == 1
+    return Reply(
+        prompt_tokens=_whole(row, "prompt_tokens"),
+        cached_tokens=_whole(row, "cached_tokens"),
+        arm=arm,
+        ttft=row.get("ttft_seconds"),
+        judged=not first,
+        model=str(row.get("model", "")),
+    )
+
+
+def _whole(row: Mapping[str, Any], name: str) -> int | None:
+    value = row.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise ValueError(f"{name} {value!r} is no count")
+    return value
