@@ -4,7 +4,7 @@ ENGINE ?= simulated
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status logs clean demo test test-engine check format golden bench-exporter
+.PHONY: help setup up down doctor status logs clean demo test test-engine check format golden bench-exporter
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ setup: .venv/ready ## the virtual environment, and Prometheus where it is missin
 	@$(PYTHON) -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: $(PYTHON) must be Python 3.11 or later with venv: apt install python3 python3-venv, or make setup PYTHON=python3.11"; exit 3; }
 	$(PYTHON) -m venv .venv && $(PY) -m pip install --quiet --disable-pip-version-check -r $< && touch $@
 
-up: .venv/ready ## start exporter and Prometheus: make up VLLM_URL=http://gpu-1:8000
+up: .venv/ready ## start exporter, probe and Prometheus: make up VLLM_URL=http://gpu-1:8000
 	@$(PY) -m native up
 
 down: .venv/ready ## end the stack and the demo; the data is kept
@@ -24,6 +24,9 @@ down: .venv/ready ## end the stack and the demo; the data is kept
 
 status: .venv/ready ## what runs, since when, and where
 	@$(PY) -m native status
+
+doctor: .venv/ready ## from the settings to a verdict, step by step: make doctor VLLM_URL=http://gpu-1:8000
+	@$(PY) -m probes doctor
 
 logs: .venv/ready ## the end of the logs; python -m native logs --help knows more
 	@$(PY) -m native logs

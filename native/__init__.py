@@ -1,1 +1,1 @@
-"""The stack without Docker: exporter and Prometheus under supervisor, in one folder, without root."""
+"""The stack without Docker: exporter, probe and Prometheus under supervisor, in one folder, without root."""

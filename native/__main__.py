@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     lines = [f"  {name:<{width}}  {meaning}{f' [{default}]' if default else ''}" for name, default, meaning in known]
     parser = argparse.ArgumentParser(
         prog="python -m native",
-        description="The stack without Docker: exporter and Prometheus under supervisor, without root.",
+        description="The stack without Docker: exporter, probe and Prometheus under supervisor, without root.",
         epilog="settings, from the environment, besides those of the exporter (python -m exporter --help):\n"
         + "\n".join(lines)
         + "\n\nexit codes: 0 fine, 1 a program does not run, 2 the call or the settings are wrong, "
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         "show what runs; exit 0 where all does, 1 where something does not, 3 where nothing is up",
     )
     logs = add("logs", commands.logs, "show the end of the logs")
-    logs.add_argument("program", nargs="*", help="only these programs, e.g. exporter, prometheus, supervisord")
+    logs.add_argument("program", nargs="*", help="only these programs, e.g. exporter, probe, prometheus, supervisord")
     logs.add_argument("-n", "--lines", type=int, default=20, help="lines of each log [20]")
     logs.add_argument("-f", "--follow", action="store_true", help="go on showing what is added")
     run_demo = add(

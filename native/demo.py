@@ -16,12 +16,15 @@ from native.report import step
 from native.settings import ROOT
 
 SCRAPE_INTERVAL: Final = "2s"  # a demo of a minute needs more than four scrapes
+CANARY_INTERVAL: Final = "10"  # seconds, for the same reason
+CANARY_TOKENS: Final = "60000"  # a minute
 DATA_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
 HIT_RATIO: Final = (
     'sum(increase(apc_hit_tokens_total{tier="device"}[1m]))'
     ' / (sum(increase(apc_queried_tokens_total{tier="device"}[1m])) > 0)'
 )
+TTFT: Final = 'apc_canary_last_ttft_seconds{{arm="{arm}"}}'
 MEANING: Final = "sum of hit tokens / sum of queried tokens, asked of Prometheus"
 
 
@@ -34,12 +37,15 @@ def run(environ: Mapping[str, str], engine: str) -> list[str]:
     stack.down(demo.run)  # an earlier demo's last minute would pass for this one's
     folder.delete(demo.run)
     services = {service.name: service for service in stack.up(demo, programs)}
-    ratio = _await_ratio(services["prometheus"])
+    ratio = _await(services["prometheus"], "a hit rate", HIT_RATIO)
+    warm, cold = (_await(services["prometheus"], f"TTFT, {a}", TTFT.format(arm=a)) for a in ("repeat", "control"))
     return [
         f"Prometheus   {services['prometheus'].url}",
         f"Exporter     {services['exporter'].url}",
         f"Engine       {services['engine'].url} ({engine})",
+        f"Probe        {services['probe'].url}",
         f"Hit rate     {100 * ratio:.1f} % over the last minute ({MEANING})",
+        f"First token  {1000 * warm:.0f} ms after a prompt whose prefix is cached, {1000 * cold:.0f} ms else",
     ]
 
 
@@ -49,6 +55,8 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environ.items() if not name.startswith("VLLM_") and name != "APC_TARGETS"}
     return kept | {
         "VLLM_URL": f"http://127.0.0.1:{port}",
+        "APC_CANARY_INTERVAL": environ.get("APC_CANARY_INTERVAL") or CANARY_INTERVAL,
+        "APC_CANARY_TOKENS_PER_MINUTE": environ.get("APC_CANARY_TOKENS_PER_MINUTE") or CANARY_TOKENS,
         "APC_SCRAPE_INTERVAL": environ.get("APC_SCRAPE_INTERVAL") or SCRAPE_INTERVAL,
         "APC_RUN_DIR": str(folder.demo(settings.run_folder(environ))),
     }
@@ -66,19 +74,19 @@ def _install_vllm() -> None:
         raise NativeError("the real engine cannot be installed; `make demo` without ENGINE=vllm simulates one")
 
 
-def _await_ratio(prometheus: Service) -> float:
-    url = f"http://{prometheus.address}/api/v1/query?query={quote(HIT_RATIO)}"
+def _await(prometheus: Service, what: str, query: str) -> float:
+    url = f"http://{prometheus.address}/api/v1/query?query={quote(query)}"
     deadline = time.monotonic() + DATA_SECONDS
-    with step("Prometheus has a hit rate") as running:
-        while (ratio := first_value(web.get(url).text)) is None:
+    with step(f"Prometheus has {what}") as running:
+        while (value := first_value(web.get(url).text)) is None:
             if time.monotonic() > deadline:
                 raise NativeError(
-                    f"Prometheus has no hit rate after {DATA_SECONDS:.0f} s: look at http://{prometheus.address}"
+                    f"Prometheus has no answer after {DATA_SECONDS:.0f} s: look at http://{prometheus.address}"
                     "/targets and at `make logs`; `make down` ends the demo"
                 )
-            running.tick("no two scrapes with traffic between them yet")
+            running.tick("nothing scraped yet")
             time.sleep(POLL_SECONDS)
-    return ratio
+    return value
 
 
 def folders(run: Path) -> tuple[Path, Path]:

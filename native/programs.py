@@ -13,6 +13,7 @@ from typing import Final
 from native.settings import LOOPBACK, ROOT, Port, Settings
 
 EXPORTER_PORT: Final = Port("APC_EXPORTER_PORT", 9391)
+PROBE_PORT: Final = Port("APC_PROBE_PORT", 9392)
 PROMETHEUS_PORT: Final = Port("PROMETHEUS_PORT", 9390)
 DEMO_PORT: Final = Port("DEMO_PORT", 9395)
 
@@ -50,6 +51,18 @@ STACK: Final = (
         job="apc-exporter",
         check=("{python}", "-m", "exporter", "--check"),
         reads=("{root}/exporter", "{APC_TARGETS}"),
+    ),
+    Program(
+        name="probe",
+        argv=("{python}", "-m", "probes"),
+        environment={name: f"{{{name}}}" for name in ("APC_PROBE_HOST", "APC_PROBE_PORT", "APC_TARGETS", "VLLM_URL")},
+        port=PROBE_PORT,
+        host="{APC_PROBE_HOST}",
+        health="/-/healthy",
+        page="/metrics",
+        job="apc-probe",
+        check=("{python}", "-m", "probes", "check"),
+        reads=("{root}/exporter", "{root}/probes", "{APC_TARGETS}"),
     ),
     Program(
         name="prometheus",

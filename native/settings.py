@@ -27,6 +27,7 @@ SETTINGS: Final = (
     Setting("VLLM_URL", "http://localhost:8000", "the engine, with or without /v1"),
     Setting("APC_TARGETS", "", "a YAML file with several engines, in place of VLLM_URL"),
     Setting("APC_EXPORTER_HOST", LOOPBACK, "address that the exporter listens on", r"[\w.:-]+"),
+    Setting("APC_PROBE_HOST", LOOPBACK, "address that the probe listens on", r"[\w.:-]+"),
     Setting("APC_SCRAPE_INTERVAL", "15s", "time between two scrapes", r"[1-9]\d*(s|m)"),
     Setting("PROMETHEUS_RETENTION_TIME", "30d", "for how long Prometheus keeps its data", _DURATION),
     Setting("PROMETHEUS_RETENTION_SIZE", "5GB", "how much of it Prometheus keeps", r"\d+(\.\d+)?([KMGTPE]?B)"),

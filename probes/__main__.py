@@ -34,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         if args.command == "doctor" and _offline(args):
             return _doctor_offline(args)
         settings = load(os.environ | _given(args))
+        if args.command == "check":
+            return _check(settings)
         if args.command == "once":
             return _once(settings, as_json=args.json)
         return _doctor(settings, args) if args.command == "doctor" else _serve(settings)
@@ -55,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     title = "commands; without one it serves /metrics and runs the schedule"
     commands = parser.add_subparsers(dest="command", title=title)
     once = commands.add_parser("once", help="one cycle, now; a table, or a JSON object")
+    commands.add_parser("check", help="check the settings, name every fault, and exit")
     doctor = commands.add_parser(
         "doctor",
         help="from the settings to a verdict, step by step; or a verdict from saved files",
@@ -94,6 +97,14 @@ def _given(args: argparse.Namespace) -> dict[str, str]:
     """Return what the call says in place of the environment."""
     given = {"VLLM_URL": "base_url", "VLLM_MODEL": "model", "VLLM_METRICS_URL": "metrics_url"}
     return {name: value for name, option in given.items() if (value := getattr(args, option, None))}
+
+
+def _check(settings: Settings) -> int:
+    print(f"The settings are fine. Listening on {settings.host}:{settings.port}.")
+    for target in settings.targets:
+        key = " with a key" if target.endpoint.api_key else ""
+        print(f"  {target.name}: {target.endpoint.base_url}{key}, every {target.interval:g} s")
+    return FINE
 
 
 def _once(settings: Settings, *, as_json: bool) -> int:

@@ -8,6 +8,8 @@ def test_the_demo_is_about_its_own_engine_and_lives_in_its_own_folder() -> None:
     user = {"VLLM_URL": "http://gpu", "VLLM_API_KEY": "k", "APC_TARGETS": "t.yml", "APC_RUN_DIR": "/r", "HOME": "/h"}
     assert demo.environment(user) == {
         "VLLM_URL": "http://127.0.0.1:9395",
+        "APC_CANARY_INTERVAL": "10",
+        "APC_CANARY_TOKENS_PER_MINUTE": "60000",
         "APC_SCRAPE_INTERVAL": "2s",
         "APC_RUN_DIR": "/r/demo",
         "HOME": "/h",

@@ -52,7 +52,7 @@ def test_an_address_to_listen_on_becomes_one_to_reach(host: str, address: str) -
 
 def test_a_tool_brings_the_beginning_of_its_argv() -> None:
     told = {"prometheus": ("/p", "--web.local-assets=/w"), "promtool": ("/t",)}
-    prometheus = resolve(STACK[1], settings.read({"APC_RUN_DIR": "/r"}, ports(STACK)), told)
+    prometheus = resolve(STACK[-1], settings.read({"APC_RUN_DIR": "/r"}, ports(STACK)), told)
     assert prometheus.argv[:3] == ("/p", "--web.local-assets=/w", "--config.file=/r/prometheus/prometheus.yml")
     assert prometheus.check[0] == "/t"
 

@@ -66,7 +66,7 @@ def test_no_key_is_rendered() -> None:
 
 
 def test_a_change_of_what_a_program_reads_changes_its_section() -> None:
-    other = {"exporter": "abc", "prometheus": "def"}
+    other = {"exporter": "abc", "probe": "abc", "prometheus": "def"}
     before, after = config(), render.supervisor_config(RUN, RUN / "supervisor.sock", services(), other)
     assert [line for line in after.splitlines() if line not in before] == ["environment=APC_FINGERPRINT='def'"]
 

@@ -45,13 +45,16 @@ def free_ports(count: int) -> list[str]:
         return [str(server.getsockname()[1]) for server in sockets]
 
 
+NAMES = {"exporter", "probe", "prometheus"}
+
+
 class Stack:
     """A folder and ports; `native` runs a command on them."""
 
     def __init__(self, run: Path, **environ: str) -> None:
         self.run = run
-        names = ("PROMETHEUS_PORT", "APC_EXPORTER_PORT", "DEMO_PORT")
-        self.environ = dict(zip(names, free_ports(3), strict=True)) | environ | {"APC_RUN_DIR": str(run)}
+        names = ("PROMETHEUS_PORT", "APC_EXPORTER_PORT", "APC_PROBE_PORT", "DEMO_PORT")
+        self.environ = dict(zip(names, free_ports(4), strict=True)) | environ | {"APC_RUN_DIR": str(run)}
 
     def native(self, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "APC_"))}
@@ -111,13 +114,13 @@ def test_status_tells_what_runs_and_where(stack: Stack) -> None:
     status = stack.native("status")
     assert status.returncode == 0
     table = stack.status()
-    assert {name: row[0] for name, row in table.items()} == {"exporter": "running", "prometheus": "running"}
+    assert {name: row[0] for name, row in table.items()} == dict.fromkeys(NAMES, "running")
     assert table["exporter"][-1] == f"http://127.0.0.1:{stack.environ['APC_EXPORTER_PORT']}/metrics"
 
 
 def test_all_listen_on_loopback_only(stack: Stack) -> None:
     tables = [(processes.PROC / "net" / name).read_text() for name in ("tcp", "tcp6")]
-    for setting in ("PROMETHEUS_PORT", "APC_EXPORTER_PORT"):
+    for setting in ("PROMETHEUS_PORT", "APC_EXPORTER_PORT", "APC_PROBE_PORT"):
         port = f":{int(stack.environ[setting]):04X}"
         rows = [row for table in tables for row in map(str.split, table.splitlines()) if row[3] == "0A"]
         assert {row[1] for row in rows if row[1].endswith(port)} == {f"0100007F{port}"}
@@ -126,7 +129,7 @@ def test_all_listen_on_loopback_only(stack: Stack) -> None:
 def test_no_key_is_in_a_file_or_an_argv(stack: Stack) -> None:
     texts = [path.read_bytes() for path in stack.run.rglob("*") if path.is_file() and "data" not in path.parts]
     argvs = [(processes.PROC / str(pid) / "cmdline").read_bytes() for pid in processes.members(stack.run)]
-    assert len(argvs) == 3
+    assert len(argvs) == 4
     assert not [text for text in texts + argvs if SECRET.encode() in text]
     assert processes.environment(stack.pid("exporter"))["VLLM_API_KEY"] == SECRET
 
@@ -135,7 +138,7 @@ def test_a_second_up_says_so_and_changes_nothing(stack: Stack) -> None:
     before = stack.status()
     again = stack.native("up")
     assert again.returncode == 0
-    assert again.stdout.count("ran already") == 2
+    assert again.stdout.count("ran already") == 3
     assert {name: row[1] for name, row in stack.status().items()} == {name: row[1] for name, row in before.items()}
 
 
@@ -187,9 +190,9 @@ def test_down_leaves_no_process_even_when_supervisord_was_killed(tmp_path: Path)
         up = stack.native("up")
         assert up.returncode == 0, up.stderr
         assert str(folder.socket(deep)) in up.stdout
-        assert set(stack.status()) == {"exporter", "prometheus"}
+        assert set(stack.status()) == NAMES
         os.kill(int((stack.run / "supervisord.pid").read_text()), signal.SIGKILL)
-        wait_for(lambda: len(processes.members(stack.run)) == 2)
+        wait_for(lambda: len(processes.members(stack.run)) == 3)
         status = stack.native("status")
         assert status.returncode == 3
         assert "`make down` ends them" in status.stdout
@@ -254,6 +257,6 @@ def test_the_demo_ends_with_the_hit_rate_of_prometheus_and_down_ends_the_demo(tm
         assert told["Prometheus"] == f"http://127.0.0.1:{stack.environ['PROMETHEUS_PORT']}/"
         [rate] = [line for line in lines if line.startswith("Hit rate")]
         assert 50 < float(rate.split()[2]) <= 100
-        assert set(stack.status()) == {"exporter", "prometheus", "engine", "traffic"}
+        assert set(stack.status()) == NAMES | {"engine", "traffic"}
         assert stack.native("down").returncode == 0
         assert processes.members(folder.demo(stack.run)) == []
