@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,9 @@ from exporter.config import SETTINGS
 from exporter.metrics import FAMILIES
 from exporter.scrape import Reason
 from exporter.snapshot import Fault
+from probes.config import SETTINGS as PROBE_SETTINGS
+from probes.metrics import FAMILIES as PROBE_FAMILIES
+from probes.verdict import Code
 from tests.inputs import NEWEST, TESTS
 
 README = TESTS.parent / "README.md"
@@ -20,14 +24,16 @@ def code(names: Iterable[str]) -> str:
 
 
 def settings() -> str:
-    rows = [f"| `{s.name}` | {f'`{s.default}`' if s.default else ''} | {s.meaning} |" for s in SETTINGS]
+    rows = [
+        f"| `{s.name}` | {f'`{s.default}`' if s.default else ''} | {s.meaning} |" for s in (*SETTINGS, *PROBE_SETTINGS)
+    ]
     return "\n".join(["| variable | default | meaning |", "| --- | --- | --- |", *rows])
 
 
-def metrics() -> str:
+def metrics(families: Iterable[Any]) -> str:
     rows = [
         f"| `{f.name}` | {f.kind.__name__.removesuffix('MetricFamily').lower()} | {code(f.labels)} | {f.help} |"
-        for f in FAMILIES
+        for f in families
     ]
     return "\n".join(["| name | type | labels | meaning |", "| --- | --- | --- | --- |", *rows])
 
@@ -42,7 +48,9 @@ def exposition() -> str:
 SECTIONS: dict[str, Callable[[], str]] = {
     "exposition": exposition,
     "settings": settings,
-    "metrics": metrics,
+    "metrics": lambda: metrics(FAMILIES),
+    "probe": lambda: metrics(PROBE_FAMILIES),
+    "verdicts": lambda: code(Code),
     "reasons": lambda: code(Reason),
     "faults": lambda: code(Fault),
 }
