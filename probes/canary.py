@@ -109,6 +109,9 @@ class Canary:
         cycle = Cycle(self.target.name, self._number, time.time(), "ok", before=self._scrape())
         try:
             client = self._connect()
+        except Failed as error:
+            return replace(cycle, result="failed", failure=error.failure)
+        try:
             client.models()  # connects outside the measurement; proves the key and the model id
         except Failed as error:
             if error.failure.error_class in HOPELESS:

@@ -28,6 +28,7 @@ DRAIN: Final = 0.2  # seconds for the end of the body after [DONE], so that the 
 IDLE: Final = 4.0  # seconds that a connection is kept; vLLM closes it after 5
 KEPT_HEADERS: Final = ("host", "accept", "content-type", "content-length", RAW_RESPONSE_HEADER)
 OWN_HEADERS: Final = {"accept-encoding": "identity", "user-agent": "apc-probe"}
+CORK: Final = getattr(socket, "TCP_CORK", None)  # Linux has it
 CHAT: Final = "/v1/chat/completions"
 CLOSED: Final = ErrorClass.NETWORK  # a request that close() ended
 _Ask = Callable[[], AbstractContextManager[APIResponse[Any]]]
@@ -58,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one request took and said. Times in seconds from its first byte; `started_at` in Unix seconds.
+    """What one request took and said. Times in seconds since it was sent; `started_at` in Unix seconds.
 
     `ttft` is None exactly if there is a `failure`. `dropped` are the parameters that this endpoint refuses.
     """
@@ -76,15 +77,14 @@ class Result:
 
 
 class _Exchange:
-    """One request: its deadlines, and what came of it. It begins with its first byte, else with the call.
+    """One request: its deadlines, and what came of it. It begins when it is sent, else with the call.
 
     At a deadline, a timer shuts the socket down, which nothing that trickles in can put off.
     """
 
-    def __init__(self, headers: Mapping[str, str], began: float, cut: Callable[[], None]) -> None:
+    def __init__(self, headers: Mapping[str, str], cut: Callable[[], None]) -> None:
         self.headers = headers
-        self.began = began  # by the clock
-        self.began_at = time.time()
+        self.begin()
         self.sent = False
         self.status = 0
         self.answer_headers: Mapping[str, str] = {}
@@ -96,6 +96,10 @@ class _Exchange:
         self._lock = threading.Lock()
         self._timers: dict[ErrorClass, threading.Timer] = {}
         self._ended = False
+
+    def begin(self) -> None:
+        """Count from now, `began` by time.perf_counter(), `began_at` in Unix seconds."""
+        self.began, self.began_at = time.perf_counter(), time.time()
 
     def arm(self, seconds: float, error_class: ErrorClass) -> None:
         """Set the deadline of that class."""
@@ -128,11 +132,11 @@ class Client:
     """Asks one server, one request at a time, over a connection that is kept. Follows no redirect.
 
     It ignores the proxies, credentials and headers that the environment has for such clients. Deadlines in seconds:
-    for connecting (one address; a name service that hangs is not bounded), from the request's first byte to the first
-    token, and for a whole call. `names` are the settings that its failures speak of.
+    for connecting (one address; a name service that hangs is not bounded), from sending a request to the first token,
+    and for a whole call. `names` are the settings that its failures speak of.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         endpoint: Endpoint,
         *,
@@ -140,20 +144,18 @@ class Client:
         total_timeout: float = 30.0,
         connect_timeout: float = 5.0,
         names: Names | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Connect to nothing yet. Raises Failed if the CA file is unusable."""
         self._base_url = endpoint.base_url.rstrip("/")
         self._key = endpoint.api_key
-        self._model = endpoint.model
+        self._asked_model = self._model = endpoint.model
         self._first_token_timeout = first_token_timeout
         self._total_timeout = total_timeout
         self._names = names or Names()
-        self._clock = clock
         self._lock = threading.Lock()
         self._dropped: tuple[str, ...] = ()
         self._closed = False
-        self._exchange = _Exchange({}, 0.0, self._cut)
+        self._exchange = _Exchange({}, self._cut)
         self._network: Any = None  # httpcore's stream of the connection in use
         transport = httpx2.Client(
             verify=_trusting(endpoint.ca_file, self._place("")) if endpoint.ca_file else True,
@@ -205,7 +207,7 @@ class Client:
             answer = exchange.status, exchange.answer_headers, exchange.answer.text
             raise Failed(exchange.failure or classify.of_answer(*answer, place))
         ids = [str(entry["id"]) for entry in entries if isinstance(entry, dict) and entry.get("id")]
-        self._model = self._model or next(iter(ids), "")
+        self._model = self._asked_model or next(iter(ids), "")  # the server may have been started with another one
         return ids
 
     def _body_of(self, request: Request) -> dict[str, Any]:
@@ -217,7 +219,7 @@ class Client:
 
     def _receive(self, ask: _Ask, headers: Mapping[str, str], place: Place, deadline: float) -> _Exchange:
         """Send a request and read its answer; the deadline is a time of `time.monotonic()`."""
-        exchange = self._exchange = _Exchange(headers, self._clock(), self._cut)
+        exchange = self._exchange = _Exchange(headers, self._cut)
         if not outcome.sendable(self._key):
             exchange.failure = place.failure(ErrorClass.AUTH, outcome.key_fault(self._key))
             return exchange
@@ -244,7 +246,7 @@ class Client:
     def _read(self, response: httpx2.Response, exchange: _Exchange) -> None:
         answer, size = exchange.answer, 0
         for piece in response.iter_bytes():
-            at = self._clock()
+            at = time.perf_counter()
             size += len(piece)
             if exchange.expired or size > MAX_BYTES:
                 return
@@ -267,7 +269,7 @@ class Client:
     def _result(self, body: Mapping[str, Any], exchange: _Exchange, deadline: float) -> Result:
         answer = exchange.answer
         failure = answer.failure(exchange.status, exchange.answer_headers, self._place(CHAT), exchange.failure)
-        end = self._clock() if failure or answer.last is None else answer.last
+        end = time.perf_counter() if failure or answer.last is None else answer.last
         if failure and failure.error_class is ErrorClass.UNKNOWN_MODEL:
             with suppress(Failed):
                 offered = ", ".join(self._models(deadline)[:MAX_OFFERED])
@@ -297,7 +299,7 @@ class Client:
         request.extensions = {**request.extensions, "trace": self._trace}
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Hear from httpcore of the connection, and of the moment at which it writes the request."""
+        """Hear from httpcore of the connection, and of the moments at which it writes the request."""
         exchange = self._exchange
         if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             self._network = info["return_value"]
@@ -306,13 +308,15 @@ class Client:
                 raise TimeoutError
             exchange.arm(self._first_token_timeout, ErrorClass.TIMEOUT_FIRST_TOKEN)
             exchange.sent = True
-            self._hold(True)
+            self._hold_back(True)
         elif event == "http11.send_request_body.complete":
-            exchange.began_at, exchange.began = time.time(), self._clock()
-            self._hold(False)
+            exchange.begin()
+            self._hold_back(False)
 
-    def _hold(self, held: bool) -> None:
-        self._network.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, held)
+    def _hold_back(self, held: bool) -> None:
+        """Let headers and body leave together: a server that the headers wake delays the body, and so the TTFT."""
+        if CORK is not None:
+            self._network.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, CORK, held)
 
     def _cut(self) -> None:
         if self._network:
