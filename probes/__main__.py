@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from exporter.checks import ConfigError, Setting
 from exporter.server import application, run_until_stopped, serve
-from probes import report
+from probes import bench, report
 from probes.canary import Canary, Cycle
 from probes.config import SETTINGS, CanaryTarget, Settings, load
 from probes.doctor import CYCLES, InputError, Report, examine, from_files, read_log
@@ -25,7 +25,10 @@ log = logging.getLogger("probes")
 
 def main(argv: list[str] | None = None) -> int:
     """Run; returns the exit code: 0 fine, 1 a fault was found, 2 wrong call or settings, 3 could not run."""
-    args = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["bench"]:
+        return bench.main(words[1:])
+    args = _parser().parse_args(words)
     level = logging.ERROR if args.command else logging.INFO  # a person reads the answer, not the log
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     for noisy in ("apscheduler", "httpx2"):
@@ -58,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", title=title)
     once = commands.add_parser("once", help="one cycle, now; a table, or a JSON object")
     commands.add_parser("check", help="check the settings, name every fault, and exit")
+    commands.add_parser("bench", help="measure what reuse is worth on this server", add_help=False)
     doctor = commands.add_parser(
         "doctor",
         help="from the settings to a verdict, step by step; or a verdict from saved files",
