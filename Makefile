@@ -5,7 +5,7 @@ PY := .venv/bin/python
 WITHOUT := --ignore=tests/engine --ignore=tests/stack/test_compose.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down doctor status logs clean demo test test-engine test-docker check format golden bench-exporter
+.PHONY: help setup up down doctor bench status logs clean demo test test-engine test-docker check format golden bench-exporter
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ status: .venv/ready ## what runs, since when, and where
 
 doctor: .venv/ready ## from the settings to a verdict, step by step: make doctor VLLM_URL=http://gpu-1:8000
 	@$(PY) -m probes doctor
+
+bench: .venv/ready ## what reuse is worth: make bench VLLM_URL=http://gpu-1:8000 ARGS="--profile quick"
+	@$(PY) -m probes bench $(ARGS)
 
 logs: .venv/ready ## the end of the logs; python -m native logs --help knows more
 	@$(PY) -m native logs

@@ -18,6 +18,7 @@ from probes.evidence import of_cycles
 from probes.judge import judge
 from probes.metrics import Metrics
 from probes.schedule import Job, Schedule
+from probes.verdict import Severity
 
 FINE, FAULT_FOUND, WRONG_SETTINGS, COULD_NOT_RUN = 0, 1, 2, 3
 log = logging.getLogger("probes")
@@ -118,7 +119,8 @@ def _once(settings: Settings, *, as_json: bool) -> int:
         cycle = canary.run()
         canary.close()
         verdicts = judge(of_cycles([cycle]))
-        worst = max(worst, FINE if cycle.result == "ok" else FAULT_FOUND)
+        if cycle.result != "ok" or any(verdict.severity <= Severity.WARNING for verdict in verdicts):
+            worst = FAULT_FOUND
         if as_json:
             print(json.dumps(report.cycle_data(cycle, verdicts), indent=1))
             continue
