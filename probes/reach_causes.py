@@ -59,7 +59,7 @@ def starting_or_down(evidence: Evidence) -> Verdict | None:
         return fault(
             Code.STARTING_OR_DOWN,
             f"The engine does not answer ({_detail(evidence)}): it loads its model, or is down.",
-            "wait while a large model loads, correct VLLM_URL, or start the engine; curl -i http://localhost:8000/health tells",
+            "wait while a large model loads, correct VLLM_URL, or start it; curl -i http://localhost:8000/health tells",
         )
     if evidence.healthy is False:
         return fault(
