@@ -5,7 +5,7 @@ PY := .venv/bin/python
 WITHOUT := --ignore=tests/engine --ignore=tests/stack/test_compose.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down doctor bench status logs clean demo test test-engine test-docker check format golden bench-exporter
+.PHONY: help setup up down doctor bench status logs clean demo test test-engine test-docker check rules dashboards format golden bench-exporter
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,13 @@ test-docker: setup ## the tests of the stack in Docker, for which this brings up
 check: setup ## lint, format and types
 	$(PY) -m ruff check && $(PY) -m ruff format --check
 	$(PY) -m mypy
+
+rules: setup ## check the rules and run their unit tests
+	@PATH="$$PATH:.tools/prometheus/usr/bin" promtool check rules prometheus/rules/*.yml
+	@PATH="$$PATH:.tools/prometheus/usr/bin" promtool test rules prometheus/tests/*.yml
+
+dashboards: setup ## write dashboards/out from the code
+	$(PY) -m dashboards build
 
 format: setup ## rewrite the code in the one format
 	$(PY) -m ruff check --fix-only && $(PY) -m ruff format
