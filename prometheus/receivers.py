@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - the folder is configuration, and this its only module
 """alertmanager.yml and the environment -> the configuration that Alertmanager starts with.
 
 Alertmanager expands no environment variables. So a channel is added here for each file of a secret that the
@@ -89,7 +90,7 @@ def _pagerduty(path: str, grafana: str) -> Channel:
         "routing_key_file": path,
         "send_resolved": True,
         "severity": "critical",
-        "description": "{{ range $n, $alert := .Alerts }}{{ if $n }}; {{ end }}{{ $alert.Annotations.summary }}{{ end }}",
+        "description": "{{ range $n, $a := .Alerts }}{{ if $n }}; {{ end }}{{ $a.Annotations.summary }}{{ end }}",
         "details": {"what": "{{ range .Alerts }}{{ .Annotations.description }}\n{{ end }}"},
         "links": [
             {"href": first % "runbook_url", "text": "Runbook"},
