@@ -12,7 +12,7 @@ from dashboards.style import Json
 
 OUT: Final = Path(__file__).parent / "out"
 LINK: Final = re.compile(r'"/d/([\w-]+)')
-SHOWN_LINES: Final = 40  # of a difference
+SHOWN_LINES, SHOWN_WIDTH = 40, 160  # of a difference
 
 
 class DeadLinkError(LookupError):
@@ -58,7 +58,7 @@ def differences() -> Iterator[str]:
         have, want = _content(path), wanted.get(path, "")
         if have != want:
             lines = difflib.unified_diff(have.splitlines(), want.splitlines(), str(path), "built", lineterm="", n=1)
-            yield "\n".join([*lines][:SHOWN_LINES])
+            yield "\n".join(line[:SHOWN_WIDTH] for line in [*lines][:SHOWN_LINES])
 
 
 def _content(path: Path) -> str:

@@ -30,7 +30,7 @@ def build() -> Json:
     panels = rows(
         ("All chosen targets together", 4, [(6, _hit_rate()), (6, _all_hit_rate()), (6, _answering()), (6, saved())]),
         ("Each target", 11, [(24, _targets())]),
-        ("", 8, [(12, _verdicts()), (6, _models()), (6, _tokens())]),
+        ("", 8, [(9, _verdicts()), (5, _models()), (5, _tokens()), (5, _gaps())]),
     )
     about = "Every engine and gateway a row; the figures above weigh each target by its tokens."
     return dashboard("apc-fleet", "APC fleet", about, panels, ("target", "model"))
@@ -144,4 +144,20 @@ def _tokens() -> Panel:
         q.TARGET_TOKENS.now(),
         unit="short",
         thresholds=NEUTRAL,
+    )
+
+
+def _gaps() -> Panel:
+    return table(
+        About(
+            "What engines do not tell",
+            "Fields that an engine of that version should have and has not, and faults of values that cannot be true "
+            "and are left out. Normal: none. What rests on them is blank elsewhere: a new release may have renamed a "
+            "field.",
+            "Nothing is missing, as far as engines answer",
+            [ONCALL, runbook("ApcFieldMissing")],
+        ),
+        q.GAPS,
+        columns={"Target": Column("target", {}), "Missing": Column("field", {}), "Fault": Column("fault", {})},
+        sort="Target",
     )

@@ -253,6 +253,10 @@ FLEET: Final = {
     "KV usage": query("target:apc_kv_usage:max{<target>}"),
 }
 VERSIONS: Final = query("max by (target, version, dialect) (apc_engine_info{<target>})")
+GAPS: Final = query(
+    """max by (target, field) (apc_engine_field_found{<target>} == 0)
+    or max by (target, fault) (apc_engine_data_fault{<target>} == 1)"""
+)
 MODEL_HIT_RATE: Final = query('model:apc_organic_hit:ratio_rate5m{model_name=~"$model"}', "{{model_name}}")
 TARGET_TOKENS: Final = query("sum by (target) (engine:apc_lookup_tokens:rate5m{<target>})", "{{target}}")
 

@@ -134,3 +134,17 @@ def test_the_curve_has_a_bar_for_each_share(promtool: Promtool, tmp_path: Path) 
     series = {f'apc_curve_ttft_seconds{{target="a",shared_percent="{share}"}}': str(share + 1) for share in q.SHARES}
     expected = [(query, "0m", {"{}": float(share + 1)}) for query, share in zip(q.CURVE, q.SHARES, strict=True)]
     run(promtool, tmp_path, series, *expected)
+
+
+def test_missing_fields_and_faults_are_rows_of_one_table(promtool: Promtool, tmp_path: Path) -> None:
+    run(
+        promtool,
+        tmp_path,
+        {
+            'apc_engine_field_found{target="a",field="ttft"}': "0",
+            'apc_engine_field_found{target="a",field="hit"}': "1",
+            'apc_engine_data_fault{target="b",fault="negative"}': "1",
+            'apc_engine_data_fault{target="b",fault="conflict"}': "0",
+        },
+        (q.GAPS, "0m", {'{target="a",field="ttft"}': 1, '{target="b",fault="negative"}': 1}),
+    )
