@@ -183,8 +183,8 @@ def test_two_targets_are_two_rows_and_one_sum(asked: list[Asked]) -> None:
 def test_what_happened_is_marked(asked: list[Asked]) -> None:
     marks = {a.query: a.series for a in asked if a.panel == ANNOTATION}
     assert marks["Engine restart"][WORKING] == 1
-    assert marks["Alert"][WORKING] == 1
-    assert marks["Canary failure"][DOWN] == 1
+    assert marks["Alert"][WORKING] >= 1
+    assert marks["Canary failure"][DOWN] >= 1
 
 
 def test_variables_offer_every_target(asked: list[Asked]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from exporter.checks import ConfigError
-from prometheus.receivers import SETTINGS, TEMPLATE, render
+from prometheus.receivers import HEADER, SETTINGS, TEMPLATE, main, render
 from tests.conftest import ROOT
 from tests.prometheus.test_rules import ALERTS, OF_STACK
 
@@ -144,3 +144,13 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
 
 def test_settings_say_what_they_are() -> None:
     assert all(setting.meaning for setting in SETTINGS)
+
+
+def test_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for setting in SETTINGS:
+        monkeypatch.delenv(setting.name, raising=False)
+    assert main() == 0
+    assert capsys.readouterr().out.startswith(HEADER)
+    monkeypatch.setenv("APC_SLACK_URL_FILE", "/no/such/file")
+    assert main() == 2
+    assert "APC_SLACK_URL_FILE" in capsys.readouterr().err
