@@ -3,7 +3,6 @@
 import json
 import logging
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
@@ -11,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from exporter.config import Settings, Target
 from exporter.fetch import TOO_LATE, Client
-from exporter.metrics import FAMILIES, families
+from exporter.metrics import families
 from exporter.read import read
 from exporter.scrape import Reason, Scrape, ScrapeError
 from exporter.snapshot import Snapshot
@@ -32,10 +31,6 @@ class Collector:
         self._sources = [_Source(target, settings.max_body_bytes) for target in settings.targets]
         self._pool = ThreadPoolExecutor(THREADS_PER_TARGET * len(self._sources), "scrape")
         self._last: dict[str, Reason | None] = {}  # to log a change once, and nothing else
-
-    def describe(self) -> Iterator[Metric]:
-        """Yield the declared families, empty."""
-        return (family.empty() for family in FAMILIES)
 
     def collect(self, timeout: float | None = None) -> list[Metric]:
         """Return the families of a scrape made now, within `timeout` seconds."""
@@ -77,14 +72,14 @@ class _Source:
         self.target = target
         self._metrics = Client(target.metrics_key, target.ca_file, max_bytes)
         self._vitals = Client(ca_file=target.ca_file, max_bytes=max_bytes)
-        self._version = ("", 0.0)  # a stated version, and the start time of the process that stated it
+        self._version: tuple[str, float | None] = ("", None)  # stated, and when the process that stated it started
 
     def scrape(self, limit: float) -> Scrape:
         started = time.monotonic()
         deadline = started + limit
-        healthy = self._healthy(started + limit * HEALTH_SHARE)
-        found, error = None, None
+        healthy, found, error = None, None, None
         try:
+            healthy = self._healthy(started + limit * HEALTH_SHARE)
             body, content_type = self._metrics.get(self.target.metrics_url, deadline)
             found = self._read(body, content_type, deadline)
         except ScrapeError as caught:
@@ -100,13 +95,13 @@ class _Source:
 
     def _read(self, body: bytes, content_type: str, deadline: float) -> Snapshot:
         """Read an answer with the version of the process that gave it, which is asked once in its life."""
-        version, since = self._version
-        found = read(body, content_type, version)
-        if version and found.start_time == since:
+        assumed, since = self._version
+        found = read(body, content_type, assumed)
+        if assumed and since and found.start_time == since:
             return found
-        version = self._stated_version(deadline)
-        self._version = (version, found.start_time) if version and found.start_time else ("", 0.0)
-        return read(body, content_type, version)
+        stated = self._stated_version(deadline)
+        self._version = (stated, found.start_time)
+        return found if stated == assumed else read(body, content_type, stated)
 
     def _stated_version(self, deadline: float) -> str:
         try:

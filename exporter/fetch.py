@@ -91,27 +91,24 @@ class Client:
         self._adapter.cut()
 
     def _open(self, url: str, deadline: float) -> requests.Response:
+        request = self._request(url)
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._adapter.send(
-                self._request(url), stream=True, timeout=_remaining(deadline), verify=self._verify
-            )
+            response = self._adapter.send(request, stream=True, timeout=_remaining(deadline), verify=self._verify)
             if not response.is_redirect:
                 return response
             response.close()
-            target = urljoin(url, response.headers["Location"])
-            if not _same_host(urlsplit(url), urlsplit(target)):
-                raise ScrapeError(
-                    Reason.REDIRECT,
-                    f"redirected to another host, {urlsplit(target).hostname}: set the URL of the engine itself",
-                )
-            url = target
+            url = _redirected(url, response.headers["Location"])
+            request = self._prepare(url)
         raise ScrapeError(Reason.REDIRECT, f"more than {MAX_REDIRECTS} redirects")
 
     def _request(self, url: str) -> requests.PreparedRequest:
-        """Return the request for a URL; preparing one takes a third of the time that a page takes."""
+        """Return the request for a URL that is asked again and again; preparing takes a third of a page's time."""
         if url not in self._requests:
-            self._requests[url] = requests.Request("GET", url, self._headers).prepare()
+            self._requests[url] = self._prepare(url)
         return self._requests[url]
+
+    def _prepare(self, url: str) -> requests.PreparedRequest:
+        return requests.Request("GET", url, self._headers).prepare()
 
     def _chunks(self, response: requests.Response, deadline: float) -> Iterator[bytes]:
         size = 0
@@ -142,6 +139,21 @@ def _check_status(response: requests.Response) -> None:
     if status >= 500:  # noqa: PLR2004
         raise ScrapeError(Reason.HTTP_5XX, f"HTTP {status}")
     raise ScrapeError(Reason.HTTP_4XX, f"HTTP {status}: is this the address of the engine?")
+
+
+def _redirected(url: str, location: str) -> str:
+    """Return the URL that `url` redirects to. Raises ScrapeError if it is none, or another host's."""
+    try:
+        target = urljoin(url, location)
+        same = _same_host(urlsplit(url), urlsplit(target))
+    except ValueError as error:
+        raise ScrapeError(Reason.REDIRECT, "redirected to what is no URL: set the URL of the engine itself") from error
+    if not same:
+        raise ScrapeError(
+            Reason.REDIRECT,
+            f"redirected to another host, {urlsplit(target).hostname}: set the URL of the engine itself",
+        )
+    return target
 
 
 def _same_host(one: SplitResult, other: SplitResult) -> bool:

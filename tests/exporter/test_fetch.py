@@ -1,5 +1,6 @@
 """Every way in which a scrape can fail has its reason, and the exporter still answers."""
 
+import itertools
 import socket
 import ssl
 import struct
@@ -14,7 +15,10 @@ import pytest
 
 from exporter.collector import Collector
 from exporter.config import Settings, Target
+from exporter.fetch import Client
+from exporter.read import read
 from exporter.scrape import Reason, Scrape
+from exporter.snapshot import Snapshot
 from tests.inputs import CASES, NEWEST
 from tests.sockets import free_port, reply, serving
 
@@ -61,6 +65,8 @@ ANSWERS = {
     "500": (reply("Internal Server Error", status="500 Internal Server Error"), Reason.HTTP_5XX),
     "redirect elsewhere": (reply(status="307 Moved", Location="http://other.example/metrics/"), Reason.REDIRECT),
     "redirect without end": (reply(status="307 Moved", Location="/metrics/"), Reason.REDIRECT),
+    "redirect to no address": (reply(status="307 Moved", Location="http://[bad"), Reason.REDIRECT),
+    "redirect to no port": (reply(status="307 Moved", Location="https://127.0.0.1:port/"), Reason.REDIRECT),
     "html": (reply("<html>sign in</html>", Content_Type="text/html"), Reason.HTML),
     "html that says it is text": (reply(" <!doctype html>"), Reason.HTML),
     "empty": (reply(), Reason.EMPTY_BODY),
@@ -193,6 +199,44 @@ def test_health_is_told_apart_from_a_live_metrics_page(health: bytes, *, healthy
     assert (found.reason, found.healthy) == (None, healthy)
     assert found.snapshot
     assert found.snapshot.version == "0.32.0"
+
+
+def test_an_answer_is_read_once_also_where_no_version_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: list[bytes] = []
+
+    def counted(body: bytes, *more: str) -> Snapshot:
+        bodies.append(body)
+        return read(body, *more)
+
+    monkeypatch.setattr("exporter.collector.read", counted)
+    with serving(by_path(metrics=reply(BODY), health=reply())) as server:
+        assert scrape(server.url).reason is None
+    assert len(bodies) == 1
+
+
+def test_a_fault_of_our_own_in_asking_for_health_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("exporter.collector._Source._healthy", fails)
+    with serving(reply(BODY)) as server:
+        assert scrape(server.url).reason is Reason.INTERNAL
+
+
+def test_redirects_that_never_repeat_leave_nothing_behind() -> None:
+    numbers = itertools.count()
+
+    def answer(connection: socket.socket, request: str) -> None:
+        if request.startswith("GET /metrics "):
+            connection.sendall(reply(status="307 Moved", Location=f"/metrics/{next(numbers)}"))
+        else:
+            connection.sendall(reply(BODY))
+
+    client = Client()
+    with serving(answer) as server:
+        for _ in range(3):
+            client.get(f"{server.url}/metrics", time.monotonic() + 5)
+    assert len(client._requests) == 1  # noqa: SLF001  # what it remembers
 
 
 @pytest.mark.parametrize("version", [b"", b"[]", b"{}", b"<html>", b'{"version": 3}', b"\xff"])
