@@ -1,4 +1,4 @@
-"""What the containers read of this machine, in one folder: engines, keys and Prometheus' configuration.
+"""What the containers read of this machine, in one folder: engines, keys and configuration.
 
 Keys lie in files, one for each, in a folder for each service, so that neither `docker inspect` nor an argv has them
 and no service sees another's. The folder around them lets only its owner in; within it they are readable, because a
@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from exporter.checks import ConfigError
 from host.envfile import PASSWORD
 from native import folder as native_folder
 from native.errors import SettingsError
 from native.render import prometheus_config
 from native.settings import ROOT
+from prometheus import receivers
 
 KEYS: Final = {
     "exporter": ("VLLM_METRICS_API_KEY",),
@@ -51,6 +53,18 @@ def write_prometheus(folder: Path, interval: str, extra: str) -> Path:
     return folder / "prometheus" / "prometheus.yml"
 
 
+def write_alertmanager(folder: Path, environ: Mapping[str, str]) -> None:
+    """Write Alertmanager's configuration, and the secrets of its channels beside it; raises SettingsError."""
+    source = (ROOT / "prometheus" / "alertmanager.yml").read_text(encoding="utf-8")
+    try:
+        text = receivers.render(source, environ, mounted="/run/secrets")
+    except ConfigError as error:
+        raise SettingsError(str(error)) from error
+    given = {channel.name: environ.get(channel.name, "").strip() for channel in receivers.CHANNELS}
+    secrets = {name: (ROOT / path).read_bytes() for name, path in given.items() if path}
+    _fill(folder / "secrets" / "alertmanager", secrets | {"alertmanager.yml": text.encode()})
+
+
 def marks(folder: Path) -> dict[str, str]:
     """Return what compose.yaml labels services with: it changes with the files that they read at their start only.
 
@@ -61,7 +75,7 @@ def marks(folder: Path) -> dict[str, str]:
         "APC_READS_ENGINES": _mark(folder, ASK_ENGINES, [folder / "engines"]),
         "APC_READS_VLLM": _mark(folder, ["vllm"], []),
         "APC_READS_PROMETHEUS": _mark(folder, ["prometheus"], read),
-        "APC_READS_ALERTMANAGER": _mark(folder, [], [ROOT / "prometheus" / "alertmanager.yml"]),
+        "APC_READS_ALERTMANAGER": _mark(folder, ["alertmanager"], []),
         "APC_READS_GRAFANA": _mark(folder, ["grafana"], [ROOT / "dashboards" / "provisioning"]),
     }
 
@@ -94,4 +108,4 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _changed(folder: Path) -> int:
     """Return when a file in the folder changed, came or went for the last time."""
-    return max((path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))), default=0)
+    return max((path.stat().st_mtime_ns for path in (folder, *folder.rglob("*")) if path.exists()), default=0)

@@ -4,12 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from native.programs import DEMO_PORT, EXPORTER_PORT, PROBE_PORT, PROMETHEUS_PORT
+from native.programs import ALERTMANAGER_PORT, DEMO_PORT, EXPORTER_PORT, GRAFANA_PORT, PROBE_PORT, PROMETHEUS_PORT
 from native.settings import LOOPBACK, Port
 
 PROJECT: Final = "apc-observability"
-ALERTMANAGER_PORT: Final = Port("ALERTMANAGER_PORT", 9393)
-GRAFANA_PORT: Final = Port("GRAFANA_PORT", 3300)
 ENGINE_PORT: Final = Port("ENGINE_PORT", 9000)
 
 

@@ -32,6 +32,7 @@ def up(settings: Settings) -> tuple[list[Placed], str]:
         print(f"  VLLM_URL: {finding.code}: {finding.text}")  # no reason to stop: the engine may come later
     password = _password(settings)
     files.write(settings.folder, settings.environ, found.files, found.keys)
+    files.write_alertmanager(settings.folder, settings.environ)
     _tell_password(settings, password)
     environ = environment(settings, found.settings)
     _stop_others(settings, environ)

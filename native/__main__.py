@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     lines = [f"  {name:<{width}}  {meaning}{f' [{default}]' if default else ''}" for name, default, meaning in known]
     parser = argparse.ArgumentParser(
         prog="python -m native",
-        description="The stack without Docker: exporter, probe and Prometheus under supervisor, without root.",
+        description="The stack under supervisor, without Docker or root: exporter, probe, Prometheus, Alertmanager.",
         epilog="settings, from the environment, besides those of the exporter (python -m exporter --help):\n"
         + "\n".join(lines)
         + "\n\nexit codes: 0 fine, 1 a program does not run, 2 the call or the settings are wrong, "
@@ -76,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     clean = add("clean", commands.clean, "delete the logs and Prometheus' data, after asking")
     clean.add_argument("--yes", action="store_true", help="do not ask")
-    add("tools", commands.fetch_tools, "fetch Prometheus from Debian's packages where it is not on PATH")
+    add(
+        "tools",
+        commands.fetch_tools,
+        "fetch Prometheus and Alertmanager from Debian's packages where they are not on PATH",
+    )
     return parser
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from native import demo, engines, folder, processes, settings, stack, tools, web
+from native import demo, engines, folder, grafana, processes, settings, stack, tools, web
 from native.errors import NativeError, SettingsError
 from native.programs import STACK, Service, ports
 from native.report import table
@@ -25,7 +25,8 @@ def up(_args: argparse.Namespace) -> int:
     print()
     for service in services:
         if service.url:
-            print(f"  {service.name.capitalize():<12} {service.url}")
+            password = f" (user admin, password in {chosen.run}/grafana/{grafana.PASSWORD})"
+            print(f"  {service.name.capitalize():<12} {service.url}{password if service.name == 'grafana' else ''}")
     _tell_engines(chosen, services)
     print("  Stop it with: make down")
     return FINE
@@ -98,8 +99,9 @@ def run_demo(args: argparse.Namespace) -> int:
 
 def fetch_tools(_args: argparse.Namespace) -> int:
     """Fetch what is missing."""
-    for name in tools.TOOLS:
-        tools.ensure(name)
+    for name, tool in tools.TOOLS.items():
+        if tool.package:
+            tools.ensure(name)
     return FINE
 
 

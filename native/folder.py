@@ -14,7 +14,7 @@ from native.errors import NativeError, SettingsError
 
 # A unix socket's path holds 107 characters, and supervisord binds to PATH.PID first.
 LONGEST_SOCKET: Final = 99
-FOLDERS: Final = ("logs", "prometheus")
+FOLDERS: Final = ("logs", "prometheus", "alertmanager", "grafana")
 FILES: Final = ("supervisord.conf", "supervisord.pid", "supervisor.sock", "urls.json", "lock")
 
 
@@ -50,7 +50,12 @@ def socket(run: Path) -> Path:
 def prepare(run: Path) -> None:
     """Make the folders; raises SettingsError where that cannot be, naming the setting."""
     try:
-        for folder in (run / "logs", run / "prometheus" / "targets", run / "prometheus" / "data"):
+        for folder in (
+            run / "logs",
+            run / "prometheus" / "targets",
+            run / "prometheus" / "data",
+            run / "alertmanager" / "data",
+        ):
             folder.mkdir(parents=True, exist_ok=True)
         socket(run).parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:

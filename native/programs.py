@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from native import grafana
 from native.settings import LOOPBACK, ROOT, Port, Settings
 
 EXPORTER_PORT: Final = Port("APC_EXPORTER_PORT", 9391)
 PROBE_PORT: Final = Port("APC_PROBE_PORT", 9392)
 PROMETHEUS_PORT: Final = Port("PROMETHEUS_PORT", 9390)
+ALERTMANAGER_PORT: Final = Port("ALERTMANAGER_PORT", 9393)
+GRAFANA_PORT: Final = Port("GRAFANA_PORT", 3300)
 DEMO_PORT: Final = Port("DEMO_PORT", 9395)
 
 
@@ -65,6 +68,23 @@ STACK: Final = (
         reads=("{root}/exporter", "{root}/probes", "{APC_TARGETS}"),
     ),
     Program(
+        name="alertmanager",
+        tool="alertmanager",
+        argv=(
+            "--config.file={run}/alertmanager/alertmanager.yml",
+            "--storage.path={run}/alertmanager/data",
+            "--cluster.listen-address=",  # one alone: it looks for no others
+            "--web.listen-address=127.0.0.1:{ALERTMANAGER_PORT}",
+        ),
+        port=ALERTMANAGER_PORT,
+        health="/-/ready",
+        page="/",
+        job="alertmanager",
+        check=("{amtool}", "check-config", "{run}/alertmanager/alertmanager.yml"),
+        reads=("{run}/alertmanager/alertmanager.yml",),
+        required=False,
+    ),
+    Program(
         name="prometheus",
         tool="prometheus",
         argv=(
@@ -81,6 +101,18 @@ STACK: Final = (
         check=("{promtool}", "check", "config", "{run}/prometheus/prometheus.yml"),
         reads=("{run}/prometheus/prometheus.yml", "{run}/prometheus/rules"),
         start_seconds=120.0,  # it replays its log of the last hours first
+    ),
+    Program(
+        name="grafana",
+        tool="grafana",
+        argv=(),
+        environment=grafana.environment(),
+        port=GRAFANA_PORT,
+        health="/api/health",
+        page="/",
+        reads=("{run}/grafana/provisioning",),
+        start_seconds=120.0,
+        required=False,
     ),
 )
 ENGINES: Final = {

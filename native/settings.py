@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from native.errors import SettingsError
+from prometheus import receivers
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOOPBACK: Final = "127.0.0.1"
@@ -32,6 +33,7 @@ SETTINGS: Final = (
     Setting("PROMETHEUS_RETENTION_TIME", "30d", "for how long Prometheus keeps its data", _DURATION),
     Setting("PROMETHEUS_RETENTION_SIZE", "5GB", "how much of it Prometheus keeps", r"\d+(\.\d+)?([KMGTPE]?B)"),
     Setting("APC_RUN_DIR", ".run", "folder of logs, data and rendered configuration"),
+    *(Setting(known.name, known.default, known.meaning) for known in receivers.SETTINGS),
 )
 # Recorded rates look back 5 minutes and need four samples in them.
 LONGEST_INTERVAL_SECONDS: Final = 75

@@ -1,6 +1,7 @@
 """Start, watch and end a stack."""
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -8,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from native import folder, ports, processes, render, tools, web
+from exporter.checks import ConfigError
+from native import folder, grafana, ports, processes, render, tools, web
 from native.errors import NativeError, SettingsError
 from native.programs import Program, Service, resolve
 from native.report import Step, step
 from native.settings import ROOT, Settings, passed_on
 from native.supervisor import FAILED, RUNNING, Status, Supervisor, SupervisorError
+from prometheus import receivers
 
 SOURCES: Final = ROOT / "prometheus"
 POLL_SECONDS: Final = 0.1
@@ -34,6 +37,9 @@ def up(settings: Settings, programs: Sequence[Program]) -> list[Service]:
         services = _services(settings, programs)
         ports.require_free(services, processes.members(run))
         _write_prometheus(settings, services)
+        _write_alertmanager(settings, services)
+        if any(service.name == "grafana" for service in services):
+            grafana.write(settings.run / "grafana")
         for service in services:
             _check(service, settings.environ)
         _write_supervisor(run, services)
@@ -108,8 +114,27 @@ def _write_prometheus(settings: Settings, services: Iterable[Service]) -> None:
     shutil.rmtree(home / "rules", ignore_errors=True)
     if (SOURCES / "rules").is_dir():
         shutil.copytree(SOURCES / "rules", home / "rules")
-    for name, text in render.targets(services).items():
+    targets = render.targets(services)
+    for old in (home / "targets").iterdir():
+        if old.name not in targets:
+            old.unlink()
+    for name, text in targets.items():
         (home / "targets" / name).write_text(text, encoding="utf-8")
+
+
+def _write_alertmanager(settings: Settings, services: Iterable[Service]) -> None:
+    """Write its configuration, which may hold a webhook's address, for its owner alone."""
+    for service in services:
+        if service.name == "alertmanager":
+            source = (SOURCES / "alertmanager.yml").read_text(encoding="utf-8")
+            version = tuple(int(part) for part in re.findall(r"\d+", tools.version(service.argv))[:2])
+            try:
+                text = receivers.render(source, {**settings.environ, **settings.values}, version=version)
+            except ConfigError as error:
+                raise SettingsError(str(error)) from error
+            path = settings.run / "alertmanager" / "alertmanager.yml"
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
 
 
 def _write_supervisor(run: Path, services: Sequence[Service]) -> None:

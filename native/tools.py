@@ -1,7 +1,7 @@
 """Foreign binaries: from PATH, else unpacked from Debian's packages into one folder, without root.
 
-Nothing is installed: no service, no user, no file outside the folder. A tool is unpacked beside its place and then
-renamed into it, so that a tool is either whole or absent.
+Nothing is installed: no service, no user, no file outside the folder but the templates that Debian's Alertmanager
+looks for at a fixed place. A tool is unpacked beside its place and then renamed into it: it is whole or absent.
 """
 
 import fcntl
@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from native.report import Step, step
 from native.settings import ROOT
 
 FOLDER: Final = ROOT / ".tools"
+SYSTEM: Final = Path("/")
 TICK_SECONDS: Final = 0.5
 Argv = tuple[str, ...]
 
@@ -32,9 +33,14 @@ class Tool:
 
     binaries: tuple[str, ...]
     package: str = ""  # none: they are on PATH, or are not to be had
-    companions: str = ""  # pattern of the dependencies that are unpacked with it
+    aliases: Mapping[str, str] = field(default_factory=dict)  # what that calls a binary, where it is another name
+    companions: str = r"(?!)"  # pattern of the dependencies that are unpacked with it
     waste: tuple[str, ...] = ()  # folders of them that nothing here reads
     assets: tuple[tuple[str, str], ...] = ()  # flag and folder: where it finds its own files once unpacked
+    remedy: str = "install what has them and put them on PATH"  # where there is no package
+    launch: tuple[str, ...] = ()  # the subcommand that serves
+    home: str = ""  # a file in the folder that --homepath has to name: near the binary, or in HOMES
+    templates: str = ""  # folder of files that it looks for under / and no flag moves
 
 
 TOOLS: Final = {
@@ -44,46 +50,96 @@ TOOLS: Final = {
         companions=r"promtool|libjs-.*|fonts-.*",  # its pages are of these
         waste=("usr/share/doc", "usr/share/javascript/moment-timezone/data"),  # the latter has 212 MB
         assets=(("--web.local-assets", "usr/share/prometheus/web"),),
-    )
+    ),
+    "alertmanager": Tool(
+        ("alertmanager", "amtool"),
+        package="prometheus-alertmanager",
+        aliases={"alertmanager": "prometheus-alertmanager"},
+        waste=("usr/share/doc", "usr/share/bash-completion"),
+        assets=(("--web.ui-path", "usr/share/prometheus/alertmanager/no-ui"),),
+        templates="usr/share/prometheus/alertmanager",
+    ),
+    "grafana": Tool(
+        ("grafana",),
+        remedy="install it from https://grafana.com/grafana/download; the dashboards are in dashboards/out",
+        launch=("server",),
+        home="conf/defaults.ini",
+    ),
 }
+PLACES: Final = ":/usr/sbin:/usr/local/sbin"  # where packages put servers, and a user's PATH may not look
+HOMES: Final = (Path("/usr/share/grafana"),)
 
 
 def ensure(name: str, folder: Path = FOLDER) -> dict[str, Argv]:
     """Return the beginning of each binary's argv, fetching what is missing; raises NativeError with the remedy."""
     tool = TOOLS[name]
     with step(f"find or fetch {name}") as running:
-        argvs = _on_path(tool) or _unpacked(tool, folder / name) or _fetch(tool, folder / name, running)
-        running.title = f"{name} {_version(argvs[0])} from {Path(argvs[0][0]).parent}"
+        argvs = _on_path(tool)
+        if not argvs:
+            argvs = _unpacked(tool, folder / name) or _fetch(tool, folder / name, running)
+            _place_templates(tool, folder / name)
+        running.title = f"{name} {version(argvs[0])} from {Path(argvs[0][0]).parent}"
     return dict(zip(tool.binaries, argvs, strict=True))
 
 
+def version(argv: Argv) -> str:
+    """Return what a program says that its version is, such as 2.42.0; empty where it does not run."""
+    try:
+        run = subprocess.run([argv[0], "--version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.search(r"version[ =(]+([^\s,]+)", run.stdout + run.stderr)
+    return match[1] if match else "of unknown version"
+
+
 def _on_path(tool: Tool) -> list[Argv]:
-    found = [path for binary in tool.binaries if (path := shutil.which(binary))]
-    return [(path,) for path in found] if len(found) == len(tool.binaries) else []
+    found = [path for name in tool.binaries if (path := _which(name) or _which(tool.aliases.get(name, name)))]
+    if len(found) < len(tool.binaries):
+        return []
+    return [(found[0], *tool.launch, *_home(tool, Path(found[0]))), *((path,) for path in found[1:])]
+
+
+def _which(binary: str) -> str | None:
+    return shutil.which(binary, path=os.environ.get("PATH", os.defpath) + PLACES)
+
+
+def _home(tool: Tool, binary: Path) -> list[str]:
+    """Return the flag that tells a tool where its own files are; none where it knows."""
+    folders = (*binary.resolve().parents, *HOMES) if tool.home else ()
+    return [f"--homepath={folder}" for folder in folders if (folder / tool.home).is_file()][:1]
 
 
 def _unpacked(tool: Tool, root: Path) -> list[Argv]:
     """Return the argvs of an unpacked tool; empty where it is absent or does not run."""
-    binaries = [root / "usr" / "bin" / binary for binary in tool.binaries]
-    if not all(os.access(binary, os.X_OK) and _version((str(binary),)) for binary in binaries):
+    binaries = [root / "usr" / "bin" / tool.aliases.get(name, name) for name in tool.binaries]
+    if not all(os.access(binary, os.X_OK) and version((str(binary),)) for binary in binaries):
         return []
     assets = tuple(f"{flag}={root / path}" for flag, path in tool.assets if (root / path).is_dir())
     return [(str(binaries[0]), *assets), *((str(binary),) for binary in binaries[1:])]
 
 
-def _version(argv: Argv) -> str:
+def _place_templates(tool: Tool, root: Path) -> None:
+    """Copy what an unpacked tool looks for at a fixed place, if that is empty; raises NativeError with the remedy."""
+    place = SYSTEM / tool.templates
+    if not tool.templates or place.exists():
+        return
     try:
-        run = subprocess.run([argv[0], "--version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    match = re.search(r"version (\S+)", run.stdout + run.stderr)
-    return match[1] if match else "of unknown version"
+        shutil.copytree(root / tool.templates, place, ignore=shutil.ignore_patterns("*ui*"))
+    except OSError as error:
+        raise NativeError(
+            f"Debian's {tool.binaries[0]} reads its templates from {place}, which cannot be written "
+            f"({error.strerror}): apt-get install {tool.package} as root, or run this once as root"
+        ) from error
+    print(
+        f"\n    copied the templates of Debian's {tool.binaries[0]} to {place}, where alone it looks for them",
+        flush=True,
+    )
 
 
 def _fetch(tool: Tool, root: Path, running: Step) -> list[Argv]:
     """Unpack the packages into `root`, in place of whatever is there."""
     if not tool.package:
-        raise NativeError(f"{' and '.join(tool.binaries)} not found: install what has them and put them on PATH")
+        raise NativeError(f"{' and '.join(tool.binaries)} not found: {tool.remedy}")
     for command in ("apt-get", "apt-cache", "dpkg"):
         if not shutil.which(command):
             raise NativeError(

@@ -7,8 +7,8 @@ environment names. `python -m prometheus.receivers` prints the result; who start
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -19,7 +19,8 @@ SLACK: Final = Setting("APC_SLACK_URL_FILE", "", "file with the address of a Sla
 PAGERDUTY: Final = Setting("APC_PAGERDUTY_KEY_FILE", "", "file with a PagerDuty routing key (Events v2), for pages")
 WEBHOOK: Final = Setting("APC_WEBHOOK_URL_FILE", "", "file with any other webhook's address, for pages and tickets")
 GRAFANA: Final = Setting("GRAFANA_URL", "http://127.0.0.1:3300", "Grafana as readers of a message reach it")
-SETTINGS: Final = (SLACK, PAGERDUTY, WEBHOOK, GRAFANA)
+CHANNELS: Final = (SLACK, PAGERDUTY, WEBHOOK)
+SETTINGS: Final = (*CHANNELS, GRAFANA)
 
 TEMPLATE: Final = Path(__file__).with_name("alertmanager.yml")
 HEADER: Final = "# Written from prometheus/alertmanager.yml at the start; edits are lost at the next one.\n"
@@ -34,27 +35,24 @@ def render(
     """Return the configuration with the channels that the environment names; raises ConfigError with every fault.
 
     `version` is Alertmanager's; for one before 0.26 a webhook's address is in the result, so keep that private.
-    `mounted` is the folder in which Alertmanager finds the files, where that is not where they are now.
+    `mounted` is the folder in which Alertmanager finds them by the settings' names, where they are not what it reads.
     """
     checks = Checks()
     value = values(SETTINGS, environ)
     grafana = checks.url(GRAFANA.name, value[GRAFANA.name])
-    files = {setting: _secret(setting, value[setting.name], checks) for setting in (SLACK, PAGERDUTY, WEBHOOK)}
+    files = {setting: _secret(setting, value[setting.name], checks) for setting in CHANNELS}
     checks.done()
-
-    def place(path: Path) -> str:
-        return str(PurePosixPath(mounted) / path.name) if mounted else str(path)
-
+    places = {setting: f"{mounted}/{setting.name}" if mounted else str(path) for setting, path in files.items()}
     config = yaml.safe_load(text)
     receivers = {receiver["name"]: receiver for receiver in config["receivers"]}
-    if path := files[SLACK]:
+    if files[SLACK]:
         for receiver in receivers.values():
-            receiver["slack_configs"] = [_slack(place(path), grafana)]
-    if path := files[PAGERDUTY]:
-        receivers["page"]["pagerduty_configs"] = [_pagerduty(place(path), grafana)]
+            receiver["slack_configs"] = [_slack(places[SLACK], grafana)]
+    if files[PAGERDUTY]:
+        receivers["page"]["pagerduty_configs"] = [_pagerduty(places[PAGERDUTY], grafana)]
     if path := files[WEBHOOK]:
         for receiver in receivers.values():
-            receiver["webhook_configs"] = [_webhook(path, place, version)]
+            receiver["webhook_configs"] = [_webhook(path, places[WEBHOOK], version)]
     return HEADER + yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=1000)
 
 
@@ -99,9 +97,9 @@ def _pagerduty(path: str, grafana: str) -> Channel:
     }
 
 
-def _webhook(path: Path, place: Callable[[Path], str], version: tuple[int, ...]) -> Channel:
+def _webhook(path: Path, place: str, version: tuple[int, ...]) -> Channel:
     if version >= URL_FILE_SINCE:
-        return {"url_file": place(path), "send_resolved": True}
+        return {"url_file": place, "send_resolved": True}
     return {"url": path.read_text(encoding="utf-8").strip(), "send_resolved": True}
 
 

@@ -63,6 +63,23 @@ def test_marks_change_with_what_their_service_reads_and_hold_no_key(tmp_path: Pa
     after = files.marks(tmp_path)
     assert after["APC_READS_PROMETHEUS"] != before["APC_READS_PROMETHEUS"]
     assert after["APC_READS_ALERTMANAGER"] == before["APC_READS_ALERTMANAGER"]
+    files.write_alertmanager(tmp_path, {})
+    told = files.marks(tmp_path)
+    assert {name for name in told if told[name] != after[name]} == {"APC_READS_ALERTMANAGER"}
+    files.write_alertmanager(tmp_path, {})
+    assert files.marks(tmp_path) == told
+
+
+def test_a_channel_of_alertmanager_is_a_file_that_it_alone_gets(tmp_path: Path) -> None:
+    secret = tmp_path / "hook"
+    secret.write_text("https://hooks.slack.com/services/T0/B0/x")
+    files.write_alertmanager(tmp_path / "docker", {"APC_SLACK_URL_FILE": str(secret)})
+    found = written(tmp_path / "docker")
+    assert found.pop("secrets/alertmanager/APC_SLACK_URL_FILE") == "https://hooks.slack.com/services/T0/B0/x"
+    assert "api_url_file: /run/secrets/APC_SLACK_URL_FILE" in found.pop("secrets/alertmanager/alertmanager.yml")
+    assert found == {}
+    with pytest.raises(SettingsError, match="APC_SLACK_URL_FILE: /no/such cannot be read"):
+        files.write_alertmanager(tmp_path / "docker", {"APC_SLACK_URL_FILE": "/no/such"})
 
 
 def test_the_scrape_interval_is_set_and_the_default_changes_nothing(tmp_path: Path) -> None:

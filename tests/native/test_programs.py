@@ -5,6 +5,7 @@ import pytest
 
 from native import settings, tools
 from native.programs import ENGINES, STACK, TRAFFIC, Program, Service, ports, resolve
+from prometheus import receivers
 
 ALL = (*STACK, *ENGINES.values(), TRAFFIC)
 TOOLS = {binary: (f"/tools/{binary}",) for tool in tools.TOOLS.values() for binary in tool.binaries}
@@ -22,7 +23,7 @@ def test_names_and_default_ports_are_distinct_and_away_from_the_well_known_ones(
     assert not {3000, 8000, 9090} & set(numbers)
 
 
-@pytest.mark.parametrize("program", ALL, ids=lambda program: program.argv[-1])
+@pytest.mark.parametrize("program", ALL, ids=lambda program: " ".join((program.name, *program.argv[-1:])))
 def test_every_entry_can_be_filled_in(program: Program) -> None:
     filled = service(program)
     assert not any("{" in text for text in (*filled.argv, *filled.check, filled.host, filled.url, filled.health_url))
@@ -37,7 +38,8 @@ def test_all_listen_on_loopback_unless_told_otherwise() -> None:
 def test_every_setting_of_the_stack_reaches_a_program_or_the_rendering() -> None:
     templates = " ".join(text for p in ALL for text in (p.host, *p.argv, *p.reads, *p.environment.values()))
     known = {setting.name for setting in settings.SETTINGS} | {port.setting for port in ports(ALL)}
-    assert {name for name in known if f"{{{name}}}" not in templates} == {"APC_RUN_DIR", "APC_SCRAPE_INTERVAL"}
+    rendered = {"APC_RUN_DIR", "APC_SCRAPE_INTERVAL"} | {setting.name for setting in receivers.SETTINGS}
+    assert {name for name in known if f"{{{name}}}" not in templates} == rendered
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,8 @@ def test_an_address_to_listen_on_becomes_one_to_reach(host: str, address: str) -
 
 def test_a_tool_brings_the_beginning_of_its_argv() -> None:
     told = {"prometheus": ("/p", "--web.local-assets=/w"), "promtool": ("/t",)}
-    prometheus = resolve(STACK[-1], settings.read({"APC_RUN_DIR": "/r"}, ports(STACK)), told)
+    program = next(program for program in STACK if program.name == "prometheus")
+    prometheus = resolve(program, settings.read({"APC_RUN_DIR": "/r"}, ports(STACK)), told)
     assert prometheus.argv[:3] == ("/p", "--web.local-assets=/w", "--config.file=/r/prometheus/prometheus.yml")
     assert prometheus.check[0] == "/t"
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from native import render, settings
+from native import render, settings, tools
 from native.errors import SettingsError
 from native.programs import STACK, Service, ports, resolve
 
 RUN = Path("/srv/my runs")
 SOURCE = (settings.ROOT / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
-TOOLS = {"prometheus": ("/tools/prometheus",), "promtool": ("/tools/promtool",)}
+TOOLS = {binary: (f"/tools/{binary}",) for tool in tools.TOOLS.values() for binary in tool.binaries}
 
 
 def services(**environ: str) -> list[Service]:
@@ -66,7 +66,7 @@ def test_no_key_is_rendered() -> None:
 
 
 def test_a_change_of_what_a_program_reads_changes_its_section() -> None:
-    other = {"exporter": "abc", "probe": "abc", "prometheus": "def"}
+    other = {program.name: "abc" for program in STACK} | {"prometheus": "def"}
     before, after = config(), render.supervisor_config(RUN, RUN / "supervisor.sock", services(), other)
     assert [line for line in after.splitlines() if line not in before] == ["environment=APC_FINGERPRINT='def'"]
 

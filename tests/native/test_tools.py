@@ -134,3 +134,55 @@ def test_without_root_and_sudo_nothing_is_run(
 def test_without_apt_the_remedy_is_to_install_it(ensure: Callable[[], dict[str, tuple[str, ...]]]) -> None:
     with pytest.raises(NativeError, match="install prometheus and put prometheus and promtool on PATH"):
         ensure()
+
+
+def test_a_package_may_call_a_binary_otherwise_and_its_templates_go_where_it_looks_for_them(
+    debian: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tools, "SYSTEM", tmp_path / "system")
+    debian.has(
+        "dpkg",
+        'mkdir -p "$3/usr/bin" "$3/usr/share/prometheus/alertmanager/no-ui"\n'
+        'touch "$3/usr/share/prometheus/alertmanager/default.tmpl"\n'
+        "for binary in prometheus-alertmanager amtool; do\n"
+        '  printf \'#!/bin/sh\\necho "alertmanager, version 0.25.0"\\n\' > "$3/usr/bin/$binary"\n'
+        '  chmod +x "$3/usr/bin/$binary"\ndone',
+    )
+    debian.has("apt-cache", "echo prometheus-alertmanager")
+    debian.has("apt-get", "touch prometheus-alertmanager.deb")
+    root = tmp_path / "tools" / "alertmanager"
+    found = tools.ensure("alertmanager", tmp_path / "tools")
+    assert found["alertmanager"] == (
+        str(root / "usr/bin/prometheus-alertmanager"),
+        f"--web.ui-path={root / 'usr/share/prometheus/alertmanager/no-ui'}",
+    )
+    assert tools.version(found["alertmanager"]) == "0.25.0"
+    place = tmp_path / "system" / "usr/share/prometheus/alertmanager"
+    assert [path.name for path in place.iterdir()] == ["default.tmpl"]
+    assert f"copied the templates of Debian's alertmanager to {place}" in capfd.readouterr().out
+    assert tools.ensure("alertmanager", tmp_path / "tools") == found
+    assert "copied" not in capfd.readouterr().out
+
+
+def test_where_templates_cannot_be_placed_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tools, "SYSTEM", tmp_path / "file")
+    monkeypatch.setattr(tools, "_on_path", lambda _: [])
+    monkeypatch.setattr(tools, "_unpacked", lambda *_: [("alertmanager",), ("amtool",)])
+    with pytest.raises(NativeError, match="apt-get install prometheus-alertmanager as root, or run this once as root"):
+        tools.ensure("alertmanager", tmp_path)
+
+
+def test_a_grafana_is_told_where_its_own_files_are(machine: Machine, tmp_path: Path) -> None:
+    machine.has("grafana", "echo 'grafana version 11.2.0'")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "defaults.ini").touch()
+    assert tools.ensure("grafana") == {"grafana": (str(machine.bin / "grafana"), "server", f"--homepath={tmp_path}")}
+
+
+@pytest.mark.usefixtures("machine")
+def test_without_a_grafana_one_line_says_where_to_get_it() -> None:
+    with pytest.raises(
+        NativeError, match=r"^grafana not found: install it from \S+; the dashboards are in dashboards/out$"
+    ):
+        tools.ensure("grafana")

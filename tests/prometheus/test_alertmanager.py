@@ -47,7 +47,7 @@ def receivers(text: str) -> dict[str, dict[str, Any]]:
 
 def accept(text: str, folder: Path) -> None:
     """Ask amtool where there is one; the stack's Alertmanager brings it."""
-    tool = shutil.which("amtool") or next((str(p) for p in (ROOT / ".tools").rglob("amtool") if p.is_file()), "")
+    tool = shutil.which("amtool") or next((str(p) for p in (ROOT / ".tools").rglob("bin/amtool")), "")
     path = folder / "alertmanager.yml"
     path.write_text(text, encoding="utf-8")
     if tool:
@@ -125,8 +125,8 @@ def test_an_old_alertmanager_reads_no_address_from_a_file(tmp_path: Path) -> Non
 
 def test_files_may_lie_elsewhere_for_alertmanager(tmp_path: Path) -> None:
     found = receivers(render(TEXT, secrets(tmp_path), mounted="/run/secrets"))
-    assert found["page"]["pagerduty_configs"][0]["routing_key_file"] == "/run/secrets/apc_pagerduty_key_file"
-    assert found["ticket"]["webhook_configs"][0]["url_file"] == "/run/secrets/apc_webhook_url_file"
+    assert found["page"]["pagerduty_configs"][0]["routing_key_file"] == "/run/secrets/APC_PAGERDUTY_KEY_FILE"
+    assert found["ticket"]["webhook_configs"][0]["url_file"] == "/run/secrets/APC_WEBHOOK_URL_FILE"
 
 
 def test_every_fault_is_named_at_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from native import folder, processes, tools, web
-from native.programs import Program
+from native.programs import DEMO_PORT, STACK, Program, ports
 from native.settings import read
 from native.stack import up as start
 from tests.sockets import reply, serving
@@ -45,7 +45,7 @@ def free_ports(count: int) -> list[str]:
         return [str(server.getsockname()[1]) for server in sockets]
 
 
-NAMES = {"exporter", "probe", "prometheus"}
+NAMES = {"exporter", "probe", "alertmanager", "prometheus"}
 
 
 class Stack:
@@ -53,8 +53,8 @@ class Stack:
 
     def __init__(self, run: Path, **environ: str) -> None:
         self.run = run
-        names = ("PROMETHEUS_PORT", "APC_EXPORTER_PORT", "APC_PROBE_PORT", "DEMO_PORT")
-        self.environ = dict(zip(names, free_ports(4), strict=True)) | environ | {"APC_RUN_DIR": str(run)}
+        names = [port.setting for port in (*ports(STACK), DEMO_PORT)]
+        self.environ = dict(zip(names, free_ports(len(names)), strict=True)) | environ | {"APC_RUN_DIR": str(run)}
 
     def native(self, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "APC_"))}
@@ -107,7 +107,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_prometheus_scrapes_the_exporter_which_asks_the_engine(stack: Stack) -> None:
     wait_for(lambda: stack.query('apc_engine_up{job="apc-exporter"}') == ["1"])
     assert stack.query('apc_hit_tokens_total{tier="device"}') == ["200"]
-    wait_for(lambda: stack.query('up{job="prometheus"}') == ["1"])
+    for job in ("prometheus", "alertmanager", "apc-probe"):
+        wait_for(lambda job=job: stack.query(f'up{{job="{job}"}}') == ["1"])  # type: ignore[misc]
 
 
 def test_status_tells_what_runs_and_where(stack: Stack) -> None:
@@ -120,7 +121,7 @@ def test_status_tells_what_runs_and_where(stack: Stack) -> None:
 
 def test_all_listen_on_loopback_only(stack: Stack) -> None:
     tables = [(processes.PROC / "net" / name).read_text() for name in ("tcp", "tcp6")]
-    for setting in ("PROMETHEUS_PORT", "APC_EXPORTER_PORT", "APC_PROBE_PORT"):
+    for setting in ("PROMETHEUS_PORT", "APC_EXPORTER_PORT", "APC_PROBE_PORT", "ALERTMANAGER_PORT"):
         port = f":{int(stack.environ[setting]):04X}"
         rows = [row for table in tables for row in map(str.split, table.splitlines()) if row[3] == "0A"]
         assert {row[1] for row in rows if row[1].endswith(port)} == {f"0100007F{port}"}
@@ -129,7 +130,7 @@ def test_all_listen_on_loopback_only(stack: Stack) -> None:
 def test_no_key_is_in_a_file_or_an_argv(stack: Stack) -> None:
     texts = [path.read_bytes() for path in stack.run.rglob("*") if path.is_file() and "data" not in path.parts]
     argvs = [(processes.PROC / str(pid) / "cmdline").read_bytes() for pid in processes.members(stack.run)]
-    assert len(argvs) == 4
+    assert len(argvs) == 1 + len(NAMES)  # and supervisord
     assert not [text for text in texts + argvs if SECRET.encode() in text]
     assert processes.environment(stack.pid("exporter"))["VLLM_API_KEY"] == SECRET
 
@@ -138,7 +139,7 @@ def test_a_second_up_says_so_and_changes_nothing(stack: Stack) -> None:
     before = stack.status()
     again = stack.native("up")
     assert again.returncode == 0
-    assert again.stdout.count("ran already") == 3
+    assert again.stdout.count("ran already") == len(NAMES)
     assert {name: row[1] for name, row in stack.status().items()} == {name: row[1] for name, row in before.items()}
 
 
@@ -192,7 +193,7 @@ def test_down_leaves_no_process_even_when_supervisord_was_killed(tmp_path: Path)
         assert str(folder.socket(deep)) in up.stdout
         assert set(stack.status()) == NAMES
         os.kill(int((stack.run / "supervisord.pid").read_text()), signal.SIGKILL)
-        wait_for(lambda: len(processes.members(stack.run)) == 3)
+        wait_for(lambda: len(processes.members(stack.run)) == len(NAMES))
         status = stack.native("status")
         assert status.returncode == 3
         assert "`make down` ends them" in status.stdout
