@@ -203,6 +203,8 @@ def _job(canary: Canary, metrics: Metrics) -> Job:
 
     def run() -> None:
         cycle = canary.run()
+        if canary.closed:  # it was cut short, which says nothing of the target
+            return
         last.append(cycle)
         metrics.take(cycle)
         verdicts = judge(of_cycles(last))

@@ -88,7 +88,7 @@ class Canary:
         self._clock = clock
         self._budget = Budget(target.tokens_per_minute, clock)
         self._client: Client | None = None
-        self._closed = False
+        self.closed = False
         self._number = 0
         self._seed = f"{target.name}/{target.endpoint.base_url}/{time.time_ns()}"
         self._calibration = Calibration()
@@ -142,7 +142,7 @@ class Canary:
 
     def close(self) -> None:
         """End what is under way; safe from any thread."""
-        self._closed = True
+        self.closed = True
         if self._client:
             self._client.close()
         if self._engine:
@@ -160,7 +160,7 @@ class Canary:
         return self._client
 
     def _scrape(self) -> Scrape | None:
-        return self._engine.scrape()[0] if self._engine and not self._closed else None
+        return self._engine.scrape()[0] if self._engine and not self.closed else None
 
     def _calibrate(self, client: Client) -> list[Sent]:
         """Learn what a word costs from a short prompt of its own, once."""
@@ -183,7 +183,7 @@ class Canary:
         sent: list[Sent] = []
         ends = self._clock() + self.target.interval * CYCLE_SHARE
         for each in planned:
-            if self._closed or self._clock() >= ends:
+            if self.closed or self._clock() >= ends:
                 break
             request = Request(each.messages, plan.MAX_TOKENS, {**EXTRA, **each.extra}, each.headers)
             result = client.send(request)

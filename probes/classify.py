@@ -148,7 +148,7 @@ def of_exception(error: BaseException, place: Place) -> Failure:
         (ssl.SSLError, ErrorClass.TLS, "no trusted TLS connection to {host}"),
         ((socket.gaierror, UnicodeError), ErrorClass.DNS, "the host name in {host} is not known here"),
         (ConnectionRefusedError, ErrorClass.CONNECTION_REFUSED, "nothing listens at {host}"),
-        (httpx2.ConnectTimeout, ErrorClass.TIMEOUT_CONNECT, "no connection to {host} in time"),
+        ((httpx2.ConnectTimeout, httpx2.PoolTimeout), ErrorClass.TIMEOUT_CONNECT, "no connection to {host} in time"),
         (httpx2.TimeoutException, ErrorClass.TIMEOUT_TOTAL, "no complete answer from {host} in time"),
         ((httpx2.InvalidURL, httpx2.UnsupportedProtocol), ErrorClass.BASE_URL, "this is no http or https address"),
         ((httpx2.TransportError, httpx2.DecodingError, OSError), ErrorClass.NETWORK, "{cause} while talking to {host}"),

@@ -31,6 +31,7 @@ OWN_HEADERS: Final = {"accept-encoding": "identity", "user-agent": "apc-probe"}
 CORK: Final = getattr(socket, "TCP_CORK", None)  # Linux has it
 CHAT: Final = "/v1/chat/completions"
 CLOSED: Final = ErrorClass.NETWORK  # a request that close() ended
+TOLD_TO_END: Final = "given up: the probe was told to end"
 _Ask = Callable[[], AbstractContextManager[APIResponse[Any]]]
 
 # Below that it would log the headers of answers, in which a server may repeat the key.
@@ -157,11 +158,13 @@ class Client:
         self._closed = False
         self._exchange = _Exchange({}, self._cut)
         self._network: Any = None  # httpcore's stream of the connection in use
+        connecting = min(connect_timeout, total_timeout)
         transport = httpx2.Client(
             verify=_trusting(endpoint.ca_file, self._place("")) if endpoint.ca_file else True,
             trust_env=False,
             follow_redirects=False,
-            timeout=httpx2.Timeout(None, connect=min(connect_timeout, total_timeout)),
+            # `pool` bounds the wait for a connection that a request before has not given back, or a close took away.
+            timeout=httpx2.Timeout(None, connect=connecting, pool=connecting),
             limits=httpx2.Limits(max_connections=1, keepalive_expiry=IDLE),
             event_hooks={"request": [self._before_sending]},
         )
@@ -225,7 +228,9 @@ class Client:
             return exchange
         exchange.arm(deadline - time.monotonic(), ErrorClass.TIMEOUT_TOTAL)
         if self._closed:  # close() may have seen the exchange before this one
-            exchange.expire(CLOSED)
+            exchange.end()
+            exchange.failure = place.failure(CLOSED, TOLD_TO_END)
+            return exchange
         try:
             with ask() as response:
                 exchange.status, exchange.answer_headers = response.status_code, response.headers
@@ -259,7 +264,7 @@ class Client:
 
     def _expiry(self, exchange: _Exchange, place: Place) -> Failure:
         if exchange.expired is CLOSED:
-            return place.failure(CLOSED, "given up: the probe was told to end")
+            return place.failure(CLOSED, TOLD_TO_END)
         if not exchange.sent:
             return place.failure(ErrorClass.TIMEOUT_CONNECT, f"no connection to {place.host} in time")
         if exchange.expired is ErrorClass.TIMEOUT_FIRST_TOKEN:

@@ -23,7 +23,7 @@ from tests.probes.replay import (
     failed,
     replaying,
 )
-from tests.sockets import free_port
+from tests.sockets import free_port, serving
 
 
 def dribble(text: str, every_ms: float = 20) -> Iterator[tuple[float, str]]:
@@ -144,3 +144,20 @@ def test_a_closed_client_connects_no_more() -> None:
             client.models()
         client.close()
         assert server.connections == 1
+
+
+def test_a_connection_that_is_never_given_back_holds_nobody() -> None:
+    """As after a close in the midst of a request; without a bound the next one would wait for ever."""
+    asked = threading.Event()
+
+    def hang(connection: socket.socket, _: str) -> None:
+        asked.set()
+        connection.recv(1)
+
+    with serving(hang) as server, client_of(server.url, connect_timeout=0.3, total_timeout=5) as client:
+        transport = client._api._client  # noqa: SLF001 - its only connection
+        threading.Thread(target=transport.get, args=(f"{server.url}/held",), daemon=True).start()
+        assert asked.wait(5)
+        began = time.monotonic()
+        assert failed(client.send(REQUEST)) is ErrorClass.TIMEOUT_CONNECT
+        assert time.monotonic() - began < 2
