@@ -231,10 +231,17 @@ def _shape(scrape: Scrape | None) -> Shape:
     if snapshot is None:
         return plan.SHAPE
     units = [cache.facts.reuse_unit or cache.facts.stated_block_size or 0 for cache in snapshot.caches]
-    stated = re.match(r"v?(\d+)\.(\d+)", snapshot.version)
-    version = tuple(map(int, stated.groups())) if stated else ()
     return Shape(
         unit=max(units, default=0) or plan.DEFAULT_UNIT,
         ranks=tuple(sorted({cache.engine for cache in snapshot.caches})),
-        salted=snapshot.dialect is Dialect.VLLM_V1 and version >= SALTED_SINCE,
+        salted=takes_salt(scrape),
     )
+
+
+def takes_salt(scrape: Scrape | None) -> bool:
+    """Whether the engine is a vLLM that knows `cache_salt`."""
+    snapshot = scrape.snapshot if scrape else None
+    if snapshot is None or snapshot.dialect is not Dialect.VLLM_V1:
+        return False
+    stated = re.match(r"v?(\d+)\.(\d+)", snapshot.version)
+    return stated is not None and tuple(map(int, stated.groups())) >= SALTED_SINCE

@@ -1,17 +1,14 @@
 """One server of the bench: its clients, its engine's counters, and how its arm goes without reuse."""
 
 import hashlib
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from exporter.collector import Collector
 from exporter.config import Settings as EngineSettings
-from exporter.engine import Dialect
 from exporter.scrape import Scrape
 from probes import plan
 from probes.bench.steps import Ask, Off
-from probes.canary import SALTED_SINCE
 from probes.client import Client, Mark, Request, Result
 from probes.config import CanaryTarget
 from probes.plan import Calibration
@@ -92,14 +89,6 @@ class Server:
             client.close()
         if self._engine:
             self._engine.close()
-
-
-def takes_salt(scrape: Scrape | None) -> bool:
-    """Tell whether the engine is a vLLM that knows `cache_salt`."""
-    found = scrape.snapshot if scrape else None
-    if found is None or found.dialect is not Dialect.VLLM_V1:
-        return False
-    return tuple(int(part) for part in re.findall(r"\d+", found.version)[:2]) >= SALTED_SINCE
 
 
 def apart(ask: Ask, off: Off, seed: str) -> tuple[tuple[object, ...], str]:
