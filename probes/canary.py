@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from exporter.collector import Collector
-from exporter.config import Settings as EngineSettings
 from exporter.engine import Dialect
 from exporter.scrape import Scrape
 from probes import plan
@@ -17,7 +16,6 @@ from probes.config import CanaryTarget
 from probes.outcome import ErrorClass, Failure
 from probes.plan import Arm, Calibration, Planned, Shape
 
-SCRAPE_TIMEOUT: Final = 5.0  # seconds
 CALIBRATION_WORDS: Final = 100
 CYCLE_SHARE: Final = 0.9  # of the interval, by when a cycle ends
 MARGIN: Final = 1.1  # a prompt may cost that much more tokens than reckoned
@@ -99,9 +97,7 @@ class Canary:
         self._searched = False
         self._details_seen = False
         self._salting = True
-        self._engine = (
-            Collector(EngineSettings((target.engine,), "", 0, SCRAPE_TIMEOUT, 16 * 2**20)) if target.engine else None
-        )
+        self._engine = Collector.of_one(target.engine) if target.engine else None
 
     def run(self) -> Cycle:
         """Send one cycle. Never raises for what a server does."""

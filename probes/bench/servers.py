@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from exporter.collector import Collector
-from exporter.config import Settings as EngineSettings
 from exporter.scrape import Scrape
 from probes import plan
 from probes.bench.steps import Ask, Off
@@ -13,7 +12,6 @@ from probes.client import Client, Mark, Request, Result
 from probes.config import CanaryTarget
 from probes.plan import Calibration
 
-SCRAPE_TIMEOUT: Final = 5.0  # seconds
 LEARNING_WORDS: Final = (40, 400)
 
 
@@ -50,7 +48,7 @@ class Server:
     def __post_init__(self) -> None:
         """Connect to nothing yet. Raises Failed if the CA file is unusable."""
         if self.target.engine:
-            self._engine = Collector(EngineSettings((self.target.engine,), "", 0, SCRAPE_TIMEOUT, 16 * 2**20))
+            self._engine = Collector.of_one(self.target.engine)
         self.widen(1)
 
     def widen(self, width: int) -> None:
