@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings = load(os.environ)
     except ConfigError as error:
-        print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        error.tell()
         return WRONG_SETTINGS
     if args.check:
         _print_settings(settings)

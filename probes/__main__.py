@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
             return _once(settings, as_json=args.json)
         return _doctor(settings, args) if args.command == "doctor" else _serve(settings)
     except ConfigError as error:
-        print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        error.tell()
     except InputError as error:
         print(error, file=sys.stderr)
     return WRONG_SETTINGS

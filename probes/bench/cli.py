@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         if args.baseline_url:
             targets[Arm.OFF] = _target(args, args.baseline_url, args.baseline_metrics_url)
     except ConfigError as error:
-        print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        error.tell()
         return WRONG_CALL
     servers: dict[Arm, Server] = {}
     try:
