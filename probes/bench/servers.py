@@ -93,7 +93,7 @@ def apart(ask: Ask, off: Off, seed: str) -> tuple[tuple[object, ...], str]:
     """Return the messages and the salt by which a request of the second arm finds nothing cached."""
     if ask.arm != "off" or off is Off.SERVER:
         return ask.messages, ""
-    mark = f"{seed}/{ask.mode}/{ask.kind}/{ask.at}/{ask.repetition}"
+    mark = f"{seed}/{ask.mode}/{ask.kind}/{ask.at}/{ask.repetition}/{ask.messages[-1]['content']}"
     unique = hashlib.sha256(mark.encode()).hexdigest()[:12]
     if off is Off.SALT:
         return ask.messages, unique
