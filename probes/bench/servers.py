@@ -63,10 +63,14 @@ class Server:
 
     def send(self, messages: tuple[object, ...], client: int = 0, salt: str = "") -> Result:
         """Send one chat completion. Never raises."""
+        return self.clients[client].send(self.request(messages, salt))
+
+    def request(self, messages: tuple[object, ...], salt: str = "") -> Request:
+        """Return the chat completion as it is asked for."""
         extra: dict[str, object] = {"ignore_eos": True, "min_tokens": self.max_tokens, "temperature": 0}
         if salt:
             extra["cache_salt"] = salt
-        return self.clients[client].send(Request(messages, self.max_tokens, extra))  # type: ignore[arg-type]
+        return Request(messages, self.max_tokens, extra)  # type: ignore[arg-type]
 
     def learn(self, seed: str) -> Calibration:
         """Send two lengths of text and return what a word costs. Raises ValueError with the reason why it cannot."""
