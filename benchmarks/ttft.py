@@ -16,16 +16,15 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.vllm_bench import AbsentError, bench_serve
 from demo import vllm_cpu
 from probes import plan
 from probes.client import Client, Endpoint, Request
@@ -263,41 +262,19 @@ def show(report: dict[str, Any]) -> None:
 
 def vllm_bench(url: str, count: int, *, prefixes: int) -> dict[str, float] | str:
     """Let `vllm bench serve` measure the server, one request at a time; its TTFT in ms, or why there is none."""
-    home = vllm_cpu.default_home()
-    python = home / "venv/bin/python"
-    if not python.exists():
-        return f"not run: no vLLM in {home}"
-    package, _, version = vllm_cpu.PACKAGE.partition("==")
-    with tempfile.TemporaryDirectory() as folder:
-        # The command asks for the version of `vllm`, and this package has another name.
-        metadata = Path(folder) / f"vllm-{version}.dist-info" / "METADATA"
-        metadata.parent.mkdir()
-        metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
-        options = {
-            "backend": "openai-chat",
-            "base-url": url,
-            "endpoint": "/v1/chat/completions",
-            "model": "qwen2.5-7b-instruct",
-            "tokenizer": home / "model",
-            "dataset-name": "prefix_repetition",
-            "prefix-repetition-num-prefixes": prefixes,
-            "prefix-repetition-prefix-len": PREFIX,
-            "prefix-repetition-suffix-len": SUFFIX,
-            "prefix-repetition-output-len": plan.MAX_TOKENS,
-            "num-prompts": count,
-            "max-concurrency": 1,
-            "seed": secrets.randbelow(2**31),
-            "result-dir": folder,
-            "result-filename": "result.json",
-        }
-        argv = [str(python), "-P", "-m", "vllm.entrypoints.cli.main", "bench", "serve"]
-        argv += [f"--{name}={value}" for name, value in options.items()]
-        argv += ["--ignore-eos", "--disable-tqdm", "--save-result"]
-        environment = os.environ | vllm_cpu.SETTINGS | {"PYTHONPATH": folder}
-        ran = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-        if ran.returncode:
-            return f"{package} exited with {ran.returncode}: {ran.stderr.strip().splitlines()[-1:]}"
-        result = json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))
+    try:
+        result = bench_serve(
+            url,
+            dataset_name="prefix_repetition",
+            prefix_repetition_num_prefixes=prefixes,
+            prefix_repetition_prefix_len=PREFIX,
+            prefix_repetition_suffix_len=SUFFIX,
+            prefix_repetition_output_len=plan.MAX_TOKENS,
+            num_prompts=count,
+            seed=secrets.randbelow(2**31),
+        )
+    except AbsentError as error:
+        return str(error)
     told = {name: round(result[name], 2) for name in ("completed", "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms")}
     return told | {"mean_prompt_tokens": round(result["total_input_tokens"] / result["completed"])}
 

@@ -13,7 +13,7 @@ from exporter.config import SETTINGS, Settings, load
 from exporter.metrics import families
 from exporter.read import read
 from exporter.scrape import Scrape, ScrapeError
-from exporter.server import application, exposition, run_until_stopped, serve
+from exporter.server import application, cannot_listen, exposition, run_until_stopped, serve
 
 log = logging.getLogger("exporter")
 FINE, WRONG_SETTINGS, COULD_NOT_RUN = 0, 2, 3
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings = load(os.environ)
     except ConfigError as error:
-        print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        error.tell()
         return WRONG_SETTINGS
     if args.check:
         _print_settings(settings)
@@ -98,10 +98,7 @@ def _serve(settings: Settings) -> int:
         server = serve(settings.host, settings.port, application(collector.collect))
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        print(
-            f"APC_EXPORTER_PORT: cannot listen on {where}: {error.strerror}. Move it: APC_EXPORTER_PORT=9491",
-            file=sys.stderr,
-        )
+        print(cannot_listen(error, where, "APC_EXPORTER_PORT", 9491), file=sys.stderr)
         return COULD_NOT_RUN
     gc.freeze()  # what lives as long as the process need not be looked at in each scrape
     log.info(

@@ -1,6 +1,7 @@
 """Checks of settings that collect every fault: each names the setting, what is wrong, and an example."""
 
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,10 @@ class ConfigError(ValueError):
     def __init__(self, faults: list[str]) -> None:
         super().__init__("\n".join(faults))
         self.faults = faults
+
+    def tell(self) -> None:
+        """Print every fault for a person, to standard error."""
+        print("The settings are wrong:", *(f"  {fault}" for fault in self.faults), sep="\n", file=sys.stderr)
 
 
 class Checks:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 GRACE: Final = 0.2  # seconds past the deadline until a read that ignores it is cut
 THREADS_PER_TARGET: Final = 2  # a spare one for a scrape that hangs in name resolution
 HEALTH_SHARE: Final = 0.3  # of the time limit: a hanging /health must not cost the metrics
+ONE_ENGINE_TIMEOUT: Final = 5.0  # seconds, of a collector that has no settings of its own
+MAX_BODY: Final = 16 * 2**20  # bytes, of the same
 UNHEALTHY: Final = {Reason.REFUSED, Reason.TIMEOUT, Reason.NETWORK, Reason.TRUNCATED, Reason.HTTP_5XX}
 
 
@@ -31,6 +33,11 @@ class Collector:
         self._sources = [_Source(target, settings.max_body_bytes) for target in settings.targets]
         self._pool = ThreadPoolExecutor(THREADS_PER_TARGET * len(self._sources), "scrape")
         self._last: dict[str, Reason | None] = {}  # to log a change once, and nothing else
+
+    @classmethod
+    def of_one(cls, target: Target) -> "Collector":
+        """Return a collector of that engine alone, with the usual limits."""
+        return cls(Settings((target,), "", 0, ONE_ENGINE_TIMEOUT, MAX_BODY))
 
     def collect(self, timeout: float | None = None) -> list[Metric]:
         """Return the families of a scrape made now, within `timeout` seconds."""

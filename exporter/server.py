@@ -100,3 +100,8 @@ def run_until_stopped(server: ThreadingWSGIServer) -> None:
 def serve(host: str, port: int, app: "WSGIApplication") -> ThreadingWSGIServer:
     """Bind and return the server, for the caller to run. Raises OSError where the port is taken."""
     return make_server(host, port, app, server_class=ThreadingWSGIServer, handler_class=_Quiet)
+
+
+def cannot_listen(error: OSError, where: str, setting: str, example: int) -> str:
+    """Return what to tell of the OSError of `serve`: the setting to change, with another port as an example."""
+    return f"{setting}: cannot listen on {where}: {error.strerror}. Move it: {setting}={example}"

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from exporter.checks import ConfigError, Setting
-from exporter.server import application, run_until_stopped, serve
+from exporter.server import application, cannot_listen, run_until_stopped, serve
 from probes import bench, report
 from probes.canary import Canary, Cycle
 from probes.config import SETTINGS, CanaryTarget, Settings, load
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
             return _once(settings, as_json=args.json)
         return _doctor(settings, args) if args.command == "doctor" else _serve(settings)
     except ConfigError as error:
-        print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        error.tell()
     except InputError as error:
         print(error, file=sys.stderr)
     return WRONG_SETTINGS
@@ -182,9 +182,7 @@ def _serve(settings: Settings) -> int:
         server = serve(settings.host, settings.port, application(lambda _: metrics.registry.collect(), "canary probe"))
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        print(
-            f"APC_PROBE_PORT: cannot listen on {where}: {error.strerror}. Move it: APC_PROBE_PORT=9492", file=sys.stderr
-        )
+        print(cannot_listen(error, where, "APC_PROBE_PORT", 9492), file=sys.stderr)
         return COULD_NOT_RUN
     schedule = Schedule(tuple(_job(canary, metrics) for canary in canaries), metrics.count)
     schedule.start()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from exporter.collector import Collector
-from exporter.config import Settings as EngineSettings
 from exporter.engine import Dialect
 from exporter.scrape import Scrape
 from probes import plan
@@ -17,7 +16,6 @@ from probes.config import CanaryTarget
 from probes.outcome import ErrorClass, Failure
 from probes.plan import Arm, Calibration, Planned, Shape
 
-SCRAPE_TIMEOUT: Final = 5.0  # seconds
 CALIBRATION_WORDS: Final = 100
 CYCLE_SHARE: Final = 0.9  # of the interval, by when a cycle ends
 MARGIN: Final = 1.1  # a prompt may cost that much more tokens than reckoned
@@ -99,9 +97,7 @@ class Canary:
         self._searched = False
         self._details_seen = False
         self._salting = True
-        self._engine = (
-            Collector(EngineSettings((target.engine,), "", 0, SCRAPE_TIMEOUT, 16 * 2**20)) if target.engine else None
-        )
+        self._engine = Collector.of_one(target.engine) if target.engine else None
 
     def run(self) -> Cycle:
         """Send one cycle. Never raises for what a server does."""
@@ -231,10 +227,17 @@ def _shape(scrape: Scrape | None) -> Shape:
     if snapshot is None:
         return plan.SHAPE
     units = [cache.facts.reuse_unit or cache.facts.stated_block_size or 0 for cache in snapshot.caches]
-    stated = re.match(r"v?(\d+)\.(\d+)", snapshot.version)
-    version = tuple(map(int, stated.groups())) if stated else ()
     return Shape(
         unit=max(units, default=0) or plan.DEFAULT_UNIT,
         ranks=tuple(sorted({cache.engine for cache in snapshot.caches})),
-        salted=snapshot.dialect is Dialect.VLLM_V1 and version >= SALTED_SINCE,
+        salted=takes_salt(scrape),
     )
+
+
+def takes_salt(scrape: Scrape | None) -> bool:
+    """Whether the engine is a vLLM that knows `cache_salt`."""
+    snapshot = scrape.snapshot if scrape else None
+    if snapshot is None or snapshot.dialect is not Dialect.VLLM_V1:
+        return False
+    stated = re.match(r"v?(\d+)\.(\d+)", snapshot.version)
+    return stated is not None and tuple(map(int, stated.groups())) >= SALTED_SINCE

@@ -23,8 +23,9 @@ from probes.bench.cells import tables
 from probes.bench.page import page, server_lines
 from probes.bench.report import Report, about, conclude, data
 from probes.bench.run import Measured, Runner
-from probes.bench.servers import Server, takes_salt
+from probes.bench.servers import Server
 from probes.bench.steps import MODES, PROFILES, Arm, Off, Profile, Writer
+from probes.canary import takes_salt
 from probes.client import Failed
 from probes.config import CanaryTarget, load
 from probes.report import console
@@ -42,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         if args.baseline_url:
             targets[Arm.OFF] = _target(args, args.baseline_url, args.baseline_metrics_url)
     except ConfigError as error:
-        print("The settings are wrong:", *(f"  {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        error.tell()
         return WRONG_CALL
     servers: dict[Arm, Server] = {}
     try:

@@ -4,10 +4,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from probes.bench.servers import Sample
-from probes.bench.stats import Estimate, Pair, change, paired_change
+from probes.bench.stats import Estimate, Pair, paired_change, pooled_change
 
 Value = Callable[[Sample], float | None]
 ROUNDS: Final = 5
@@ -15,14 +16,13 @@ ROUNDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How far one group is from another: -0.5 is half of it. `paired` by repetition, or independent."""
+    """How far one group is from another, paired by repetition: -0.5 is half of it."""
 
     mode: str
     at: float
     what: str
     against: str
     change: Estimate
-    paired: bool
     ours: float  # median, seconds
     theirs: float
 
@@ -51,9 +51,17 @@ def values(samples: Iterable[Sample], value: Value) -> list[float]:
     return [found for one in samples if (found := value(one)) is not None]
 
 
+def by_repetition(samples: Iterable[Sample]) -> dict[tuple[str, int], list[Sample]]:
+    """Return the samples that belong together, by arm and repetition."""
+    groups: dict[tuple[str, int], list[Sample]] = defaultdict(list)
+    for one in samples:
+        groups[one.arm, one.repetition].append(one)
+    return groups
+
+
 def _article(samples: Sequence[Sample]) -> list[Change | None]:
     """Compare the five-round means of each repetition, and the warm rounds alone; only whole repetitions."""
-    of = _by_repetition(one for one in samples if one.mode == "article")
+    of = by_repetition(one for one in samples if one.mode == "article")
     whole = {key: own for key, own in of.items() if len(own) == ROUNDS}
 
     def means(arm: str, value: Value, kinds: Sequence[str]) -> dict[int, float]:
@@ -101,14 +109,15 @@ def _shares(samples: Sequence[Sample]) -> list[Change | None]:
 def _load(samples: Sequence[Sample]) -> list[Change | None]:
     made: list[Change | None] = []
     for at in sorted({one.at for one in samples if one.mode == "load"}):
-        on, off = (
-            values([s for s in samples if s.mode == "load" and s.at == at and s.arm == arm], ttft)
-            for arm in ("on", "off")
-        )
-        found = change(on, off)
-        if found:
-            sides = statistics.median(on), statistics.median(off)
-            made.append(Change("load", at, "TTFT", "off", found, False, *sides))
+        of = by_repetition(one for one in samples if one.mode == "load" and one.at == at)
+        both = [
+            (values(own, ttft), values(of["off", repetition], ttft))
+            for (arm, repetition), own in list(of.items())
+            if arm == "on" and ("off", repetition) in of
+        ]
+        if found := pooled_change(both):
+            sides = (statistics.median(chain.from_iterable(side)) for side in zip(*both, strict=True))
+            made.append(Change("load", at, "TTFT", "off", found, *sides))
     return made
 
 
@@ -120,14 +129,7 @@ def _paired(
     if found is None:
         return None
     sides = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return Change(*place, what, against, found, True, *sides)
-
-
-def _by_repetition(samples: Iterable[Sample]) -> dict[tuple[str, int], list[Sample]]:
-    groups: dict[tuple[str, int], list[Sample]] = defaultdict(list)
-    for one in samples:
-        groups[one.arm, one.repetition].append(one)
-    return groups
+    return Change(*place, what, against, found, *sides)
 
 
 def _total(one: Sample) -> float | None:

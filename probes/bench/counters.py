@@ -1,14 +1,22 @@
 """The engine's counters around a stage -> what happened there, and whether it was ours alone. Pure."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from exporter.snapshot import Cache, Histogram, Snapshot
 from exporter.window import State, window
 from probes.bench.run import Reading
 from probes.bench.servers import Sample
 
+NOT_READ: Final = "not read"
+WORST_FIRST: Final = (State.RESTARTED, State.INVALID, State.HITTING)
+SUMS: Final = (
+    *("sent_requests", "sent_prompt", "usage_cached", "requests", "prompt", "hits"),
+    *("reallocated_blocks", "preemptions"),
+)
+MEANS: Final = ("ttft", "queue", "prefill", "e2e")
 SPARE: Final = 0.01  # of our tokens, that an engine may count beyond them without being suspected of other traffic
 
 
@@ -45,6 +53,14 @@ class Window:
     other_traffic: str = ""  # what shows it
 
 
+def windows(readings: Iterable[Reading]) -> list[Window]:
+    """Return the window of each stage on each server; a stage of several readings is summed up."""
+    pieces: dict[tuple[str, str], list[Window]] = defaultdict(list)
+    for reading in readings:
+        pieces[reading.stage, reading.arms].append(of_reading(reading))
+    return [_summed(own) for own in pieces.values()]
+
+
 def of_reading(reading: Reading) -> Window:
     """Return the window of one stage on one server."""
     before, after = _found(reading.before), _found(reading.after)
@@ -57,7 +73,7 @@ def of_reading(reading: Reading) -> Window:
         "usage_cached": sum(one.cached or 0 for one in told) if told else None,
     }
     if before is None or after is None:
-        return Window(state="not read", **sent)  # type: ignore[arg-type]
+        return Window(state=NOT_READ, **sent)  # type: ignore[arg-type]
     seen = window(before, after)
     if seen.state is State.RESTARTED:
         return Window(state=seen.state, other_traffic="the engine restarted", **sent)  # type: ignore[arg-type]
@@ -82,6 +98,36 @@ def of_reading(reading: Reading) -> Window:
         other_traffic=_others(ttft, seen.prompt, reading.samples),
         **sent,  # type: ignore[arg-type]
     )
+
+
+def _summed(pieces: Sequence[Window]) -> Window:
+    """Return several windows as one; those that were not read are left out where others were."""
+    read = [one for one in pieces if one.state != NOT_READ] or pieces
+    rated = [one for one in read if one.hit_ratio is not None]
+    weights = [one.prompt or one.sent_prompt for one in rated]
+    hits = sum((one.hit_ratio or 0) * weight for one, weight in zip(rated, weights, strict=True))
+    summed: dict[str, Any] = {name: _total(getattr(one, name) for one in read) for name in SUMS}
+    pooled: dict[str, Any] = {name: _pooled(getattr(one, name) for one in read) for name in MEANS}
+    return replace(
+        read[-1],
+        state=next((state for state in WORST_FIRST for one in read if one.state == state), read[-1].state),
+        hit_ratio=hits / sum(weights) if sum(weights) else None,
+        peak_kv_usage=max((one.peak_kv_usage for one in read if one.peak_kv_usage is not None), default=None),
+        other_traffic=next((one.other_traffic for one in read if one.other_traffic), ""),
+        **summed,
+        **pooled,
+    )
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _pooled(means: Iterable[Mean | None]) -> Mean | None:
+    known = [mean for mean in means if mean]
+    count = sum(mean.n for mean in known)
+    return Mean(sum(mean.value * mean.n for mean in known) / count, count) if count else None
 
 
 def _others(ttft: Mean | None, prompt: float | None, samples: Iterable[Sample]) -> str:

@@ -91,7 +91,7 @@ def conclude(  # noqa: PLR0913
     seconds: float,
 ) -> Report:
     """Return the report of what was measured; `began` in Unix seconds."""
-    found = summary.figures(measured.samples, [counters.of_reading(reading) for reading in measured.readings])
+    found = summary.figures(measured.samples, counters.windows(measured.readings))
     samples = found.samples
     context = Context(off, max_tokens, servers["on"].reuse_unit, measured.stopped)
     return Report(

@@ -1,22 +1,17 @@
 """One server of the bench: its clients, its engine's counters, and how its arm goes without reuse."""
 
 import hashlib
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from exporter.collector import Collector
-from exporter.config import Settings as EngineSettings
-from exporter.engine import Dialect
 from exporter.scrape import Scrape
 from probes import plan
 from probes.bench.steps import Ask, Off
-from probes.canary import SALTED_SINCE
 from probes.client import Client, Mark, Request, Result
 from probes.config import CanaryTarget
 from probes.plan import Calibration
 
-SCRAPE_TIMEOUT: Final = 5.0  # seconds
 LEARNING_WORDS: Final = (40, 400)
 
 
@@ -53,7 +48,7 @@ class Server:
     def __post_init__(self) -> None:
         """Connect to nothing yet. Raises Failed if the CA file is unusable."""
         if self.target.engine:
-            self._engine = Collector(EngineSettings((self.target.engine,), "", 0, SCRAPE_TIMEOUT, 16 * 2**20))
+            self._engine = Collector.of_one(self.target.engine)
         self.widen(1)
 
     def widen(self, width: int) -> None:
@@ -68,10 +63,14 @@ class Server:
 
     def send(self, messages: tuple[object, ...], client: int = 0, salt: str = "") -> Result:
         """Send one chat completion. Never raises."""
+        return self.clients[client].send(self.request(messages, salt))
+
+    def request(self, messages: tuple[object, ...], salt: str = "") -> Request:
+        """Return the chat completion as it is asked for."""
         extra: dict[str, object] = {"ignore_eos": True, "min_tokens": self.max_tokens, "temperature": 0}
         if salt:
             extra["cache_salt"] = salt
-        return self.clients[client].send(Request(messages, self.max_tokens, extra))  # type: ignore[arg-type]
+        return Request(messages, self.max_tokens, extra)  # type: ignore[arg-type]
 
     def learn(self, seed: str) -> Calibration:
         """Send two lengths of text and return what a word costs. Raises ValueError with the reason why it cannot."""
@@ -94,19 +93,11 @@ class Server:
             self._engine.close()
 
 
-def takes_salt(scrape: Scrape | None) -> bool:
-    """Tell whether the engine is a vLLM that knows `cache_salt`."""
-    found = scrape.snapshot if scrape else None
-    if found is None or found.dialect is not Dialect.VLLM_V1:
-        return False
-    return tuple(int(part) for part in re.findall(r"\d+", found.version)[:2]) >= SALTED_SINCE
-
-
 def apart(ask: Ask, off: Off, seed: str) -> tuple[tuple[object, ...], str]:
     """Return the messages and the salt by which a request of the second arm finds nothing cached."""
     if ask.arm != "off" or off is Off.SERVER:
         return ask.messages, ""
-    mark = f"{seed}/{ask.mode}/{ask.kind}/{ask.at}/{ask.repetition}"
+    mark = f"{seed}/{ask.mode}/{ask.kind}/{ask.at}/{ask.repetition}/{ask.messages[-1]['content']}"
     unique = hashlib.sha256(mark.encode()).hexdigest()[:12]
     if off is Off.SALT:
         return ask.messages, unique

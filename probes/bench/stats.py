@@ -1,21 +1,27 @@
-"""Medians with bootstrap intervals. Pure; seeded, so that the same samples always give the same interval."""
+"""Medians with bootstrap intervals. Pure; seeded, so that the same samples always give the same interval.
+
+What is drawn anew is a repetition, never one of several requests that were sent together: what slowed one down slowed
+its neighbours too, so that drawn one by one they would seem to be more evidence than they are.
+"""
 
 import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, TypeVar
 
 RESAMPLES: Final = 2000
 LEVEL: Final = 0.95
-ENOUGH: Final = 6  # samples: with fewer, not even smallest to largest holds the median 95 times in 100
+ENOUGH: Final = 6  # repetitions: with fewer, not even smallest to largest holds the median 95 times in 100
 Pair = tuple[float, float]
+Group = Sequence[float]  # samples of one repetition
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure of `n` samples and its 95 % interval, which is None where they are too few for one."""
+    """A figure of `n` repetitions and its 95 % interval, which is None where they are too few for one."""
 
     value: float
     low: float | None
@@ -40,27 +46,27 @@ def median(samples: Sequence[float]) -> Estimate | None:
     return bootstrap(samples, statistics.median)
 
 
+def pooled_median(groups: Sequence[Group]) -> Estimate | None:
+    """Return the median of all samples; None of no groups."""
+    return bootstrap(groups, _median)
+
+
 def paired_change(pairs: Sequence[Pair]) -> Estimate | None:
     """Return how far the median of the first members is from that of the second, -0.5 = half of it.
 
     Pairs are drawn whole, so that what moved both does not widen the interval.
     """
-    return bootstrap(pairs, _change)
+    return pooled_change([((ours,), (theirs,)) for ours, theirs in pairs])
 
 
-def change(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
-    """Return how far the median of ours is from that of theirs, the two drawn independently; `n` is the smaller."""
-    if not ours or not theirs:
-        return None
-    value, n = statistics.median(ours) / statistics.median(theirs) - 1, min(len(ours), len(theirs))
-    if n < ENOUGH:
-        return Estimate(value, None, None, n)
-    chance = random.Random(1)  # noqa: S311
-    drawn = [
-        statistics.median(chance.choices(ours, k=len(ours))) / statistics.median(chance.choices(theirs, k=len(theirs)))
-        for _ in range(RESAMPLES)
-    ]
-    return Estimate(value, quantile(drawn, (1 - LEVEL) / 2) - 1, quantile(drawn, (1 + LEVEL) / 2) - 1, n)
+def pooled_change(pairs: Sequence[tuple[Group, Group]]) -> Estimate | None:
+    """Return the same of pairs of groups, of all their samples."""
+    return bootstrap(pairs, lambda drawn: _quotient(*zip(*drawn, strict=True)))
+
+
+def pooled_difference(pairs: Sequence[tuple[Group, Group]]) -> Estimate | None:
+    """Return the median of all first samples less that of all second ones, groups drawn in pairs."""
+    return bootstrap(pairs, lambda drawn: _difference(*zip(*drawn, strict=True)))
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
@@ -72,5 +78,13 @@ def quantile(samples: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def _change(pairs: Sequence[Pair]) -> float:
-    return statistics.median(ours for ours, _ in pairs) / statistics.median(theirs for _, theirs in pairs) - 1
+def _median(groups: Sequence[Group]) -> float:
+    return statistics.median(chain.from_iterable(groups))
+
+
+def _quotient(ours: Sequence[Group], theirs: Sequence[Group]) -> float:
+    return _median(ours) / _median(theirs) - 1
+
+
+def _difference(ours: Sequence[Group], theirs: Sequence[Group]) -> float:
+    return _median(ours) - _median(theirs)

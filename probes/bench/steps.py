@@ -18,8 +18,8 @@ LOAD_TOKENS: Final = 2000  # of the prefix that all clients share
 SHARE_TOKENS: Final = 4096
 CHAT_TOKENS: Final = 800  # of the system prompt of a chat
 TURN_TOKENS: Final = 250  # of an answer in its history
-PER_CLIENT: Final = 4  # requests of one client under load
-LEAST_UNDER_LOAD: Final = 20  # requests: as many as a 95th percentile takes
+PER_CLIENT: Final = 2  # requests of one client under load, in a repetition
+LEAST_UNDER_LOAD: Final = 20  # requests of all repetitions: as many as a 95th percentile takes
 QUESTIONS: Final = (
     "What does the reference say first?",
     "Name one thing that it mentions twice.",
@@ -75,7 +75,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Batches with a reading of the engine's counters before and after them."""
+    """Batches with a reading of the engine's counters before and after them; those of one name are summed up."""
 
     name: str
     batches: tuple[Batch, ...]
@@ -130,9 +130,18 @@ class Writer:
 
 
 def stages(profile: Profile, writer: Writer, *, off: bool = True) -> list[Stage]:
-    """Return all that the profile asks for, the article's test first; without `off`, of the first arm alone."""
+    """Return all that the profile asks for; without `off`, of the first arm alone.
+
+    Each mode takes one repetition in turn, so that every figure is spread over the whole run: what disturbs a part of
+    it then shows in the intervals, where it would else have moved one mode alone and left no trace.
+    """
     arms = (Arm.ON, Arm.OFF) if off else (Arm.ON,)
-    return [stage for mode in profile.modes for stage in MAKERS[mode](profile, writer, arms)]
+    return [
+        stage
+        for repetition in range(profile.repetitions)
+        for mode in profile.modes
+        for stage in MAKERS[mode](profile, writer, arms, repetition)
+    ]
 
 
 def warm_up(tokens: int, writer: Writer, arms: Sequence[Arm]) -> Stage:
@@ -142,81 +151,74 @@ def warm_up(tokens: int, writer: Writer, arms: Sequence[Arm]) -> Stage:
     return Stage("warm-up", tuple(_one(("warm-up", arm, Kind.PRIME, 0, 0), text, q) for arm, text, q in turns))
 
 
-def _article(profile: Profile, writer: Writer, arms: Sequence[Arm]) -> Iterator[Stage]:
+def _article(profile: Profile, writer: Writer, arms: Sequence[Arm], repetition: int) -> Iterator[Stage]:
+    text = writer.reference(f"article/{repetition}", profile.prefix_tokens)
     batches = []
-    for repetition in range(profile.repetitions):
-        text = writer.reference(f"article/{repetition}", profile.prefix_tokens)
-        for number, question in enumerate(QUESTIONS, 1):
-            kind = Kind.WARM if number > 1 else Kind.COLD
-            batches += [
-                _one(("article", arm, kind, number, repetition), text, question)
-                for arm in _turns(arms, repetition + number)
-            ]
+    for number, question in enumerate(QUESTIONS, 1):
+        kind = Kind.WARM if number > 1 else Kind.COLD
+        batches += [
+            _one(("article", arm, kind, number, repetition), text, question)
+            for arm in _turns(arms, repetition + number)
+        ]
     yield Stage("article", tuple(batches))
 
 
-def _floor(profile: Profile, writer: Writer, _: Sequence[Arm]) -> Iterator[Stage]:
+def _floor(profile: Profile, writer: Writer, _: Sequence[Arm], repetition: int) -> Iterator[Stage]:
     """Cold and warm requests apart, so that the engine's means are of one sort."""
-    texts = [writer.reference(f"floor/{number}", profile.prefix_tokens) for number in range(profile.repetitions)]
+    text = writer.reference(f"floor/{repetition}", profile.prefix_tokens)
     for kind, question in ((Kind.COLD, QUESTIONS[0]), (Kind.WARM, QUESTIONS[1])):
-        asks = (
-            _one(("floor", Arm.ON, kind, profile.prefix_tokens, number), text, question)
-            for number, text in enumerate(texts)
-        )
-        yield Stage(f"floor, {kind}", tuple(asks))
+        ask = _one(("floor", Arm.ON, kind, profile.prefix_tokens, repetition), text, question)
+        yield Stage(f"floor, {kind}", (ask,))
 
 
-def _length(profile: Profile, writer: Writer, arms: Sequence[Arm]) -> Iterator[Stage]:
+def _length(profile: Profile, writer: Writer, arms: Sequence[Arm], repetition: int) -> Iterator[Stage]:
     batches = []
-    for repetition in range(profile.repetitions):
-        for tokens in profile.lengths:
-            text = writer.reference(f"length/{tokens}/{repetition}", tokens)
-            for kind, question in ((Kind.COLD, QUESTIONS[0]), (Kind.WARM, QUESTIONS[1])):
-                batches += [
-                    _one(("length", arm, kind, tokens, repetition), text, question) for arm in _turns(arms, repetition)
-                ]
+    for tokens in profile.lengths:
+        text = writer.reference(f"length/{tokens}/{repetition}", tokens)
+        for kind, question in ((Kind.COLD, QUESTIONS[0]), (Kind.WARM, QUESTIONS[1])):
+            batches += [
+                _one(("length", arm, kind, tokens, repetition), text, question) for arm in _turns(arms, repetition)
+            ]
     yield Stage("length", tuple(batches))
 
 
-def _share(profile: Profile, writer: Writer, _: Sequence[Arm]) -> Iterator[Stage]:
-    batches = []
-    for repetition in range(profile.repetitions):
-        base = f"share/{repetition}"
-        text = writer.reference(base, profile.share_tokens, base, 1)
-        batches.append(_one(("share", Arm.ON, Kind.PRIME, 100, repetition), text, QUESTIONS[0]))
-        for percent in profile.shares[:: 1 if repetition % 2 else -1]:
-            text = writer.reference(f"{base}/{percent}", profile.share_tokens, base, percent / 100)
-            batches.append(_one(("share", Arm.ON, Kind.WARM, percent, repetition), text, QUESTIONS[1]))
+def _share(profile: Profile, writer: Writer, _: Sequence[Arm], repetition: int) -> Iterator[Stage]:
+    base = f"share/{repetition}"
+    text = writer.reference(base, profile.share_tokens, base, 1)
+    batches = [_one(("share", Arm.ON, Kind.PRIME, 100, repetition), text, QUESTIONS[0])]
+    for percent in profile.shares[:: 1 if repetition % 2 else -1]:
+        text = writer.reference(f"{base}/{percent}", profile.share_tokens, base, percent / 100)
+        batches.append(_one(("share", Arm.ON, Kind.WARM, percent, repetition), text, QUESTIONS[1]))
     yield Stage("share", tuple(batches))
 
 
-def _load(profile: Profile, writer: Writer, arms: Sequence[Arm]) -> Iterator[Stage]:
+def _load(profile: Profile, writer: Writer, arms: Sequence[Arm], repetition: int) -> Iterator[Stage]:
     for clients in profile.clients:
         text = writer.reference(f"load/{clients}", LOAD_TOKENS)
+        count = max(-(-LEAST_UNDER_LOAD // profile.repetitions), clients * PER_CLIENT)
         batches = []
-        for arm in _turns(arms, clients.bit_length()):
-            batches.append(_one(("load", arm, Kind.PRIME, clients, 0), text, QUESTIONS[0]))
+        for arm in _turns(arms, clients.bit_length() + repetition):
+            batches.append(_one(("load", arm, Kind.PRIME, clients, repetition), text, QUESTIONS[0]))
             asks = tuple(
-                Ask("load", arm, Kind.WARM, clients, number, _messages(text, f"Client {number}: {QUESTIONS[1]}"))
-                for number in range(max(LEAST_UNDER_LOAD, clients * PER_CLIENT))
+                Ask("load", arm, Kind.WARM, clients, repetition, _messages(text, f"Client {number}: {QUESTIONS[1]}"))
+                for number in range(count)
             )
             batches.append(Batch(asks, clients))
         yield Stage(f"load, {clients}", tuple(batches))
 
 
-def _chat(profile: Profile, writer: Writer, arms: Sequence[Arm]) -> Iterator[Stage]:
+def _chat(profile: Profile, writer: Writer, arms: Sequence[Arm], repetition: int) -> Iterator[Stage]:
     """Make a chat whose earlier answers are ours: what the server generated is not sent back to it."""
+    history: Messages = ({"role": "system", "content": writer.reference(f"chat/{repetition}", CHAT_TOKENS)},)
     batches = []
-    for repetition in range(profile.repetitions):
-        history: Messages = ({"role": "system", "content": writer.reference(f"chat/{repetition}", CHAT_TOKENS)},)
-        for turn in range(1, profile.turns + 1):
-            history += ({"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]},)
-            kind = Kind.WARM if turn > 1 else Kind.COLD
-            batches += [
-                Batch((Ask("chat", arm, kind, turn, repetition, history),)) for arm in _turns(arms, repetition + turn)
-            ]
-            answer = writer.reference(f"chat/{repetition}/{turn}", TURN_TOKENS)
-            history += ({"role": "assistant", "content": answer},)
+    for turn in range(1, profile.turns + 1):
+        history += ({"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]},)
+        kind = Kind.WARM if turn > 1 else Kind.COLD
+        batches += [
+            Batch((Ask("chat", arm, kind, turn, repetition, history),)) for arm in _turns(arms, repetition + turn)
+        ]
+        answer = writer.reference(f"chat/{repetition}/{turn}", TURN_TOKENS)
+        history += ({"role": "assistant", "content": answer},)
     yield Stage("chat", tuple(batches))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from probes.bench.compare import Change, changes, ttft, values
+from probes.bench.compare import Change, Value, by_repetition, changes, ttft, values
 from probes.bench.counters import Mean, Window
 from probes.bench.servers import Sample
-from probes.bench.stats import Estimate, median, quantile
+from probes.bench.stats import Estimate, median, pooled_median, quantile
 
 Group = tuple[str, float, str, str]  # mode, at, arm, kind
 TAIL: Final = 20  # samples from which a 95th percentile is told
@@ -30,7 +30,7 @@ class Row:
     total: Estimate | None
     prompt: float | None
     cached: float | None
-    per_second: float | None  # requests, from the first one's start to the last one's end
+    per_second: float | None  # requests, from the first one's start to the last one's end, in each repetition
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +112,38 @@ def floor(samples: Sequence[Sample], windows: Iterable[Window]) -> Floor | None:
 
 def decode_per_token(samples: Iterable[Sample]) -> Estimate | None:
     """Return the median time of a token after the first, in seconds."""
-    times = [
-        (one.total - one.ttft) / (one.completion - 1)
-        for one in samples
-        if one.ttft is not None and one.completion and one.completion > 1 and not one.buffered
-    ]
-    return median(times)
+    return pooled_median(_by_repetition(samples, _decode_step))
 
 
 def _row(group: Group, members: Sequence[Sample]) -> Row:
     good = [one for one in members if one.ttft is not None]
     ttfts = values(good, ttft)
-    wall = max(one.started_at + one.total for one in members) - min(one.started_at for one in members)
+    walls = [_wall(own) for own in by_repetition(members).values()]
     return Row(
         *group,
         requests=len(members),
         failed=len(members) - len(good),
-        ttft=median(ttfts),
+        ttft=pooled_median(_by_repetition(good, ttft)),
         ttft_p95=quantile(ttfts, 0.95) if len(ttfts) >= TAIL else None,
-        total=median([one.total for one in good]),
+        total=pooled_median(_by_repetition(good, lambda one: one.total)),
         prompt=_middle([one.prompt for one in good]),
         cached=_middle([one.cached for one in good]),
-        per_second=len(good) / wall if group[0] == "load" and wall > 0 else None,
+        per_second=len(good) / sum(walls) if group[0] == "load" and sum(walls) > 0 else None,
     )
+
+
+def _by_repetition(samples: Iterable[Sample], value: Value) -> list[list[float]]:
+    return [found for own in by_repetition(samples).values() if (found := values(own, value))]
+
+
+def _wall(members: Sequence[Sample]) -> float:
+    return max(one.started_at + one.total for one in members) - min(one.started_at for one in members)
+
+
+def _decode_step(one: Sample) -> float | None:
+    if one.ttft is None or not one.completion or one.completion <= 1 or one.buffered:
+        return None
+    return (one.total - one.ttft) / (one.completion - 1)
 
 
 def _computed(one: Sample) -> float | None:

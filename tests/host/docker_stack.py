@@ -13,7 +13,7 @@ from host.docker import Container
 from host.services import SERVICES
 from native import web
 from native.settings import ROOT
-from tests.stack.test_native import free_ports
+from tests.waiting import free_ports
 
 # The public images, or what stands in for them where none can be pulled. Grafana has no stand-in.
 IMAGES = {

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from demo.rank import Settings
 from probes.bench import main
 from tests.inputs import TESTS
 from tests.sockets import free_port
+from tests.waiting import wait_for
 
 FAST = Settings(base_ms=1, decode_ms=2, prefill_us_per_token=20)
 OFF = Settings(base_ms=1, decode_ms=2, prefill_us_per_token=20, prefix_caching=False)
@@ -177,7 +177,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
         code = "import sys; from probes.bench import main; sys.exit(main(sys.argv[1:]))"
         command = [sys.executable, "-c", code, *argv]
         with subprocess.Popen(command, cwd=TESTS.parent, env=os.environ | {"PYTHONPATH": "."}) as process:
-            time.sleep(4)
+            wait_for(lambda: engine.requests["POST", "/v1/chat/completions", "2xx"] >= 40)
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 1
     told = json.loads(file.read_text())

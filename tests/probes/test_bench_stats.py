@@ -45,13 +45,31 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
 
 def test_a_paired_change_is_not_widened_by_what_moves_both() -> None:
     pairs = [(0.5 * base, base) for base in (10.0, 40.0, 20.0, 80.0, 30.0, 60.0, 25.0)]
-    paired = stats.paired_change(pairs)
-    apart = stats.change([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
-    assert paired == stats.Estimate(-0.5, -0.5, -0.5, 7)
-    assert apart
-    assert apart.value == -0.5
-    assert (apart.low or 0) < -0.5 < (apart.high or 0)
-    assert stats.change([], [1.0]) is None
+    assert stats.paired_change(pairs) == stats.Estimate(-0.5, -0.5, -0.5, 7)
+    assert stats.paired_change([]) is None
+
+
+def test_groups_are_pooled_and_drawn_in_pairs() -> None:
+    groups = [([base + 1, base + 2, base + 3], [base, base + 1, base + 2]) for base in (10, 40, 20, 80, 30, 60)]
+    assert stats.pooled_median([ours for ours, _ in groups[:3]]) == stats.Estimate(22, None, None, 3)
+    assert stats.pooled_difference(groups) == stats.Estimate(1, 1, 1, 6)
+    found = stats.pooled_change([([1.0, 2.0, 3.0], [4.0, 5.0])] * 6)
+    assert found == stats.Estimate(2 / 4.5 - 1, 2 / 4.5 - 1, 2 / 4.5 - 1, 6)
+
+
+def test_requests_of_a_burst_are_no_evidence_of_their_own() -> None:
+    chance = random.Random(5)
+    one_by_one = by_burst = 0
+    for _ in range(60):
+        disturbed = [100 + chance.gauss(0, 10) for _ in range(10)]
+        bursts = [[level + chance.gauss(0, 3) for _ in range(8)] for level in disturbed]
+        apart, together = stats.median([one for burst in bursts for one in burst]), stats.pooled_median(bursts)
+        assert apart
+        assert together
+        one_by_one += (apart.low or 0) <= 100 <= (apart.high or 0)
+        by_burst += (together.low or 0) <= 100 <= (together.high or 0)
+    assert one_by_one < 45
+    assert by_burst >= 52
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0, 1), (0.5, 2.5), (0.95, 3.85), (1, 4)])
@@ -90,9 +108,21 @@ def test_every_mode_is_planned_and_both_arms_get_the_same() -> None:
 
 
 def test_the_arms_take_turns_at_being_first() -> None:
-    (stage,) = steps.stages(replace(SMALL, modes=("article",), repetitions=6), WRITER)
-    firsts = [batch.asks[0].arm for batch in stage.batches[::2]]
+    made = steps.stages(replace(SMALL, modes=("article",), repetitions=6), WRITER)
+    firsts = [batch.asks[0].arm for stage in made for batch in stage.batches[::2]]
     assert statistics.fmean(arm is Arm.ON for arm in firsts) == 0.5
+
+
+def test_every_mode_is_spread_over_the_run() -> None:
+    made = steps.stages(replace(SMALL, modes=("article", "floor", "load")), WRITER)
+    assert [stage.name for stage in made] == ["article", "floor, cold", "floor, warm", "load, 1", "load, 4"] * 2
+
+
+def test_load_sends_enough_for_a_95th_percentile() -> None:
+    for repetitions, clients, each in ((1, 4, 20), (6, 4, 8), (10, 1, 2), (10, 64, 128)):
+        profile = replace(SMALL, modes=("load",), repetitions=repetitions, clients=(clients,))
+        sizes = {len(batch.asks) for stage in steps.stages(profile, WRITER) for batch in stage.batches}
+        assert sizes == {1, each}
 
 
 def test_a_chat_grows_by_what_was_said() -> None:

@@ -18,7 +18,8 @@ from native import processes, web
 from native.settings import ROOT
 from tests.host.docker_stack import Stack, ask
 from tests.sockets import free_port, reply
-from tests.stack.test_native import ENGINE, wait_for
+from tests.stack.test_native import ENGINE
+from tests.waiting import wait_for
 
 KEYS = {
     "VLLM_API_KEY": "s3cret-engine-key",

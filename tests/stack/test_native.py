@@ -3,13 +3,10 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +17,7 @@ from native.programs import DEMO_PORT, STACK, Program, ports
 from native.settings import read
 from native.stack import up as start
 from tests.sockets import reply, serving
+from tests.waiting import free_ports, wait_for
 
 ROOT = Path(__file__).parents[2]
 ENGINE = """\
@@ -29,22 +27,6 @@ vllm:prefix_cache_queries_total{engine="0",model_name="m"} 300.0
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 200.0
 """
 SECRET = "s3cret-key"
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until the condition holds; fail at the deadline."""
-    deadline, never = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "the deadline passed"
-        never.wait(0.05)
-
-
-def free_ports(count: int) -> list[str]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [str(server.getsockname()[1]) for server in sockets]
-
-
 NAMES = {"exporter", "probe", "alertmanager", "prometheus"}
 
 
