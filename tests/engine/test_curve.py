@@ -16,7 +16,6 @@ def test_a_sweep(vllm: str) -> None:
     units = ((cycles[-1].of(Arm.REPEAT)[-1].prompt_tokens or 0) - 1) // BLOCK
     assert {p.share: p.expected for p, _ in found} == {s: round(units * s / 100) * BLOCK for s in SHARES}
     missed = {p.share: abs((result.cached_tokens or 0) - p.expected) for p, result in found}
-    print(missed, cycles[-1].curve)
     assert (missed[0], missed[100]) == (0, 0)
     assert max(missed.values()) <= BLOCK
     curve = cycles[-1].curve
