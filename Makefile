@@ -23,7 +23,7 @@ up: .venv/ready ## start exporter, probe and Prometheus: make up VLLM_URL=http:/
 down: .venv/ready ## end the stack and the demo; the data is kept
 	@$(PY) -m native down
 
-status: .venv/ready ## what runs, since when, and where
+status: .venv/ready ## what runs and where; verdict, hit rate and its last hour of each target
 	@$(PY) -m native status
 
 doctor: .venv/ready ## from the settings to a verdict, step by step: make doctor VLLM_URL=http://gpu-1:8000

@@ -55,10 +55,11 @@ def _curve() -> Panel:
     return bars(
         About(
             "TTFT by shared part of the prompt",
-            "The canary's wait for the first token when none, a quarter, ... all of its prompt but the end was "
-            "cached: what reuse causes, everything else being equal. Normal: each bar shorter than the one above. All "
-            "alike: reuse is broken, or prefill is cheap beside the rest.",
-            "The canary has made no sweep yet",
+            "The canary's wait for the first token when none, a quarter, ... all of what can be reused of its prompt "
+            "was cached: what reuse causes, all else being equal; medians of the last sweep, of the slowest target. "
+            "Normal: each bar shorter than the one above. All alike: prefill is cheap beside the rest. A bar missing: "
+            "that share was not cached as planned, and the probe's log says what was.",
+            "No sweep of the canary has ended well yet, or APC_CURVE_INTERVAL is 0",
             [CAPACITY, runbook("ApcTtftRegression")],
         ),
         *q.CURVE,

@@ -13,8 +13,6 @@ RULES: Final = Path(__file__).parents[1] / "prometheus" / "rules"
 RECORDED: Final = re.compile(r"""record:\s*["']?([\w:]+)""")
 # Of Prometheus itself.
 FOREIGN: Final = frozenset({"up", "ALERTS", "ALERTS_FOR_STATE"})
-# The sweep of the canary, which a later change of the probe declares.
-COMING: Final = frozenset({"apc_curve_ttft_seconds"})
 OURS: Final = re.compile(r"(?<![\w:$])(?:\w+:)*apc_\w+(?::\w+)*")
 SUFFIX: Final = re.compile(r"_(bucket|sum|count)$")
 LABELS: Final = re.compile(r"\{[^{}]*\}|\"[^\"]*\"")
@@ -28,7 +26,7 @@ class UnknownNameError(ValueError):
 def known() -> frozenset[str]:
     """Return every name that a query may use."""
     recorded = {name for path in RULES.glob("*.yml") for name in RECORDED.findall(path.read_text(encoding="utf-8"))}
-    return frozenset({family.name for family in (*EXPORTED, *PROBED)} | recorded | FOREIGN | COMING)
+    return frozenset({family.name for family in (*EXPORTED, *PROBED)} | recorded | FOREIGN)
 
 
 def unknown(expression: str) -> list[str]:

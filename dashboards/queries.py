@@ -10,6 +10,7 @@ from typing import Final
 
 from dashboards import names
 from dashboards.verdicts import WORDS
+from probes.curve import SHARES
 from probes.plan import Arm
 
 MATCHERS: Final = {
@@ -169,7 +170,6 @@ STACK: Final = query('min by (job) (up{job=~"apc-exporter|apc-probe"})', "{{job}
 
 # --- Time to first token against hit rate
 LOAD: Final = query("sum(apc_requests_running{<target>}) + sum(apc_requests_waiting{<target>})", "Requests at once")
-SHARES: Final = (0, 25, 50, 75, 100)
 CURVE: Final = tuple(
     query(f'max(apc_curve_ttft_seconds{{<target>,shared_percent="{share}"}})', f"{share} % shared", Kind.NOW)
     for share in SHARES

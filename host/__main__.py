@@ -60,11 +60,12 @@ def _parser() -> argparse.ArgumentParser:
 
     add("up", commands.up, "check what is needed, start what does not run or changed, wait until all is healthy")
     add("down", commands.down, "end the stack, with or without Docker; the data is kept")
-    add(
+    status = add(
         "status",
         commands.status,
-        "show what runs; exit 0 where all does, 1 where something does not, 3 where nothing is up",
+        "show what runs, and the targets' figures; exit 0 where all runs, 1 where something does not, 3 where nothing",
     )
+    status.add_argument("--json", action="store_true", help="print JSON: a list of stacks with programs and targets")
     logs = add("logs", commands.logs, "show the end of the logs")
     logs.add_argument("program", nargs="*", help="only these services, e.g. exporter, prometheus")
     logs.add_argument("-n", "--lines", type=int, default=20, help="lines of each log [20]")

@@ -1,6 +1,7 @@
 """The commands: each prints for people and returns its exit code, 0 where all is well."""
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from host import docker, files, reach, settings, stack
 from host.docker import Container, NoDockerError
 from host.services import SERVICES, Placed
 from native import commands as native
-from native import demo, processes, web
+from native import demo, figures, processes, web
 from native.engines import SECONDS, silent
 from native.errors import NativeError, SettingsError
 from native.report import table
@@ -72,7 +73,7 @@ def down(args: argparse.Namespace) -> int:
 
 
 def status(args: argparse.Namespace) -> int:
-    """Show a row for each container; without any, what the native stack says."""
+    """Show a row for each container, and one for each target; without any, what the native stack says."""
     found = _containers(settings.project(os.environ).name)
     if not found:
         return native.status(args)
@@ -80,7 +81,12 @@ def status(args: argparse.Namespace) -> int:
     found.sort(key=lambda container: order.index(container.service) if container.service in order else len(order))
     rows: list[tuple[str, ...]] = [("SERVICE", "STATE", "UPTIME", "RESTARTS", "URL")]
     rows += [(c.service, _state(c), str(c.uptime), str(c.restarts), _url(c)) for c in found]
-    print(table(rows))
+    prometheus = next((_url(c) for c in found if c.service == "prometheus"), "")
+    if args.json:
+        programs = [{"name": c.service, "state": _state(c), "restarts": c.restarts, "url": _url(c)} for c in found]
+        print(json.dumps([figures.data(programs, prometheus)], indent=1))
+    else:
+        print(table(rows), figures.text(prometheus, sys.stdout.encoding), sep="\n\n")
     return FINE if all(c.state == "running" and c.health != "unhealthy" for c in found) else FAULT
 
 

@@ -1,13 +1,15 @@
 """The commands: each prints for people and returns its exit code, 0 where all is well."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from native import demo, engines, folder, grafana, processes, settings, stack, tools, web
+from native import demo, engines, figures, folder, grafana, processes, settings, stack, tools, web
 from native.errors import NativeError, SettingsError
 from native.programs import STACK, Service, ports
 from native.report import table
@@ -55,23 +57,32 @@ def down(_args: argparse.Namespace) -> int:
     return FINE
 
 
-def status(_args: argparse.Namespace) -> int:
-    """Show a row for each program."""
+def status(args: argparse.Namespace) -> int:
+    """Show a row for each program, and one for each target."""
     states: list[str] = []
+    stacks: list[dict[str, Any]] = []
     for run in _folders():
         found = stack.status(run)
+        prometheus = next((url for program, url in found if program.name == "prometheus"), "")
+        states += [p.state for p, _ in found]
+        if args.json:
+            programs = [{**asdict(program), "url": url} for program, url in found]
+            stacks += [figures.data(programs, prometheus)] if found else []
+            continue
         rows: list[tuple[str, ...]] = [("PROGRAM", "STATE", "PID", "UPTIME", "URL")]
         rows += [
             (p.name, p.state.lower(), str(p.pid or "-"), _duration(p.uptime_seconds) if p.pid else "-", url)
             for p, url in found
         ]
         if found:
-            print(table(rows))
+            print(table(rows), figures.text(prometheus, sys.stdout.encoding), sep="\n\n")
         elif left := processes.members(run):
             print(f"  Left behind without a supervisor in {run}: {', '.join(map(str, left))}. `make down` ends them.")
-        states += [p.state for p, _ in found]
-    if not states:
+    if args.json:
+        print(json.dumps(stacks, indent=1))
+    elif not states:
         print("  Not up. `make up` starts it.")
+    if not states:
         return NOT_UP
     return FINE if set(states) == {RUNNING} else FAULT
 

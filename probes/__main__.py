@@ -13,6 +13,7 @@ from exporter.server import application, cannot_listen, run_until_stopped, serve
 from probes import bench, report
 from probes.canary import Canary, Cycle
 from probes.config import SETTINGS, CanaryTarget, Settings, load
+from probes.curve import Curve
 from probes.doctor import CYCLES, InputError, Report, examine, from_files, read_log
 from probes.evidence import of_cycles
 from probes.judge import judge
@@ -177,7 +178,7 @@ def _show(seen: Report, *, as_json: bool) -> None:
 
 def _serve(settings: Settings) -> int:
     metrics = Metrics(settings.targets)
-    canaries = [Canary(target) for target in settings.targets]
+    canaries = [Canary(target, curve=_curve(target)) for target in settings.targets]
     try:
         server = serve(settings.host, settings.port, application(lambda _: metrics.registry.collect(), "canary probe"))
     except OSError as error:
@@ -195,6 +196,10 @@ def _serve(settings: Settings) -> int:
     return FINE
 
 
+def _curve(target: CanaryTarget) -> Curve | None:
+    return Curve(target.curve_interval, target.curve_tokens) if target.curve_interval else None
+
+
 def _job(canary: Canary, metrics: Metrics) -> Job:
     """Run a cycle, export it, and judge it in the light of the ones before."""
     last: deque[Cycle] = deque(maxlen=CYCLES)
@@ -209,6 +214,8 @@ def _job(canary: Canary, metrics: Metrics) -> Job:
         metrics.show(cycle.target, [verdict.code for verdict in verdicts])
         if cycle.failure:
             log.warning("target %s: %s: %s", cycle.target, cycle.failure.error_class, cycle.failure.message)
+        if cycle.sweep:
+            log.info("target %s: sweep of the curve: %s %s", cycle.target, cycle.sweep.result, cycle.sweep.note)
         log.info("target %s: %s: %s", cycle.target, verdicts[0].code, verdicts[0].sentence)
 
     return Job(canary.target.name, canary.target.interval, run)

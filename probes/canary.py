@@ -1,9 +1,10 @@
 """One target's canary: sends a cycle of requests and keeps what the next cycle needs of it."""
 
+import itertools
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from exporter.collector import Collector
@@ -13,6 +14,7 @@ from probes import plan
 from probes.budget import Budget
 from probes.client import Client, Failed, Request, Result
 from probes.config import CanaryTarget
+from probes.curve import Curve, Sweep, point, size_of
 from probes.outcome import ErrorClass, Failure
 from probes.plan import Arm, Calibration, Planned, Shape
 
@@ -63,6 +65,8 @@ class Cycle:
     unit: int = plan.DEFAULT_UNIT  # tokens, as far as the engine says
     prefix_is_new: bool = False  # so that `retained` cannot have survived
     details_seen: bool = False  # this server has told of cached tokens before
+    sweep: Sweep | None = None  # the sweep of the curve that ended with this cycle
+    curve: Mapping[int, float] = field(default_factory=dict)  # TTFT in seconds by shared per cent, of the last one
 
     def of(self, arm: Arm) -> list[Result]:
         """Return the results of an arm that measured something."""
@@ -79,10 +83,13 @@ class Cycle:
 
 
 class Canary:
-    """Runs cycles against one target, one at a time. `close` ends a request under way."""
+    """Runs cycles against one target, one at a time, with the sweeps of a curve. `close` ends a request under way."""
 
-    def __init__(self, target: CanaryTarget, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, target: CanaryTarget, clock: Callable[[], float] = time.monotonic, curve: Curve | None = None
+    ) -> None:
         self.target = target
+        self._curve = curve
         self._clock = clock
         self._budget = Budget(target.tokens_per_minute, clock)
         self._client: Client | None = None
@@ -101,7 +108,16 @@ class Canary:
 
     def run(self) -> Cycle:
         """Send one cycle. Never raises for what a server does."""
+        cycle = self._run()
+        if self._curve is None:
+            return cycle
+        if cycle.result == "failed":
+            self._curve.forget()
+        return replace(cycle, curve=self._curve.points)
+
+    def _run(self) -> Cycle:
         self._number += 1
+        ends = self._clock() + self.target.interval * CYCLE_SHARE
         cycle = Cycle(self.target.name, self._number, time.time(), "ok", before=self._scrape())
         try:
             client = self._connect()
@@ -115,13 +131,13 @@ class Canary:
         shape = _shape(cycle.before)
         shape = replace(shape, salted=shape.salted and self._salting)
         cycle = replace(cycle, unit=shape.unit)
-        sent = self._calibrate(client)
+        sent = self._calibrate(client, ends)
         prefix_is_new = self._resize(shape.unit)
         planned = plan.cycle(self._seed, self._number, self._words, shape, self._pad)
         if not any(s.result.failure for s in sent):
             if not self._budget.allows(sum(map(self._cost, planned))):
                 return replace(cycle, result="over_budget", sent=tuple(sent), after=self._scrape())
-            sent += self._send(client, planned)
+            sent += self._send(client, planned, ends)
         failure = next((s.result.failure for s in sent if s.result.failure), None)
         cut = not failure and sum(s.planned.measures for s in sent) < len(planned)
         cycle = replace(
@@ -129,10 +145,12 @@ class Canary:
             result="failed" if failure or cut else "ok",
             sent=tuple(sent),
             failure=failure,
-            after=self._scrape(),
             prefix_is_new=prefix_is_new,
             details_seen=self._details_seen,
         )
+        if self._curve and cycle.result == "ok":
+            cycle = self._sweep(self._curve, cycle, client, ends)
+        cycle = replace(cycle, after=self._scrape())
         self._learn(cycle)
         return cycle
 
@@ -158,13 +176,38 @@ class Canary:
     def _scrape(self) -> Scrape | None:
         return self._engine.scrape()[0] if self._engine and not self.closed else None
 
-    def _calibrate(self, client: Client) -> list[Sent]:
+    def _sweep(self, curve: Curve, cycle: Cycle, client: Client, ends: float) -> Cycle:
+        """Add the sweep's next requests to a cycle that went well, while there is time and a minute's tokens last."""
+        snapshot = cycle.before.snapshot if cycle.before else None
+        curve.meet(self._words, snapshot.start_time if snapshot else None)
+        shares = curve.shares()
+        if not shares:
+            return cycle
+        own = [sent.planned for sent in cycle.sent if sent.planned.measures]
+        last = cycle.sent[-1].result
+        size = size_of(own[-1], last.prompt_tokens or self._reckoned(own[-1]), cycle.unit, cycle.cached(last))
+        uniques = (plan.nonce(f"curve/{self._seed}", self._number, index) for index in itertools.count())
+        planned = [point(share, own[-1], size, unique) for share, unique in zip(shares, uniques, strict=False)]
+        refused = curve.refused(self._cost(planned[0]))
+        # The next cycle may begin within the minute, and is not to lack what this one uses.
+        if not refused and not self._budget.allows(sum(map(self._cost, (*planned, *own)))):
+            refused = curve.refuse("a minute's tokens leave no room for it: raise APC_CANARY_TOKENS_PER_MINUTE")
+        if refused:
+            return replace(cycle, sweep=refused)
+        sent = self._send(client, planned, ends)
+        cycle = replace(cycle, sent=(*cycle.sent, *sent))
+        for asked, result in zip(planned, (each.result for each in sent), strict=False):
+            if ended := curve.take(asked, result, cycle.cached(result)):
+                return replace(cycle, sweep=ended)
+        return cycle
+
+    def _calibrate(self, client: Client, ends: float) -> list[Sent]:
         """Learn what a word costs from a short prompt of its own, once."""
         if self._calibration.seen or self._words:
             return []
         messages = plan.messages(plan.text(f"calibration/{self._seed}", CALIBRATION_WORDS), plan.TAIL)
         short = Planned(Arm.CONTROL, messages, CALIBRATION_WORDS, measures=False)
-        return self._send(client, (short,)) if self._budget.allows(short.most_tokens) else []
+        return self._send(client, (short,), ends) if self._budget.allows(short.most_tokens) else []
 
     def _resize(self, unit: int) -> bool:
         """Fix the prompt's length; returns whether the shared prefix is another one than before."""
@@ -175,9 +218,9 @@ class Canary:
         self._words = self._calibration.words_for(plan.target_tokens(wanted))
         return True
 
-    def _send(self, client: Client, planned: tuple[Planned, ...]) -> list[Sent]:
+    def _send(self, client: Client, planned: Sequence[Planned], ends: float) -> list[Sent]:
+        """Send until a time of the clock, or a failure that makes the rest pointless."""
         sent: list[Sent] = []
-        ends = self._clock() + self.target.interval * CYCLE_SHARE
         for each in planned:
             if self.closed or self._clock() >= ends:
                 break
@@ -196,8 +239,11 @@ class Canary:
         """Return the most tokens that a request is reckoned to use."""
         if not self._calibration.seen:
             return planned.most_tokens + plan.MAX_TOKENS
-        reckoned = self._calibration.fixed + self._calibration.per_word * planned.words
-        return round(reckoned * MARGIN) + plan.MAX_TOKENS
+        return round(self._reckoned(planned) * MARGIN) + plan.MAX_TOKENS
+
+    def _reckoned(self, planned: Planned) -> int:
+        """Return the prompt tokens that are likely."""
+        return round(self._calibration.fixed + self._calibration.per_word * planned.words)
 
     def _learn(self, cycle: Cycle) -> None:
         """Change what the next cycle sends where this one showed that it tells too little."""

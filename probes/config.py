@@ -17,10 +17,19 @@ BUDGET: Final = Setting(
 )
 TIMEOUT: Final = Setting("APC_CANARY_TIMEOUT", "30", "seconds for one request of the canary")
 FIRST_TOKEN: Final = Setting("APC_CANARY_FIRST_TOKEN_TIMEOUT", "20", "seconds for its first token")
+CURVE_INTERVAL: Final = Setting(
+    "APC_CURVE_INTERVAL", "3600", "seconds between two sweeps of TTFT by shared part of the prompt; 0: none"
+)
+CURVE_BUDGET: Final = Setting(
+    "APC_CURVE_TOKENS", "100000", "tokens that a sweep may use; one that takes more is not made"
+)
 GATEWAY_INTERVAL: Final = Setting(
     "GATEWAY_INTERVAL", "600", "seconds between two cycles on the gateway, which costs money"
 )
 GATEWAY_BUDGET: Final = Setting("GATEWAY_TOKENS_PER_MINUTE", "8000", "tokens that the canary may use in a minute there")
+GATEWAY_CURVE_INTERVAL: Final = Setting(
+    "GATEWAY_CURVE_INTERVAL", "0", "seconds between two sweeps through the gateway, which cost money; 0: none"
+)
 SETTINGS: Final = (
     Setting("APC_PROBE_HOST", "127.0.0.1", "address to listen on"),
     PORT,
@@ -28,14 +37,17 @@ SETTINGS: Final = (
     BUDGET,
     TIMEOUT,
     FIRST_TOKEN,
+    CURVE_INTERVAL,
+    CURVE_BUDGET,
     Setting("GATEWAY_BASE_URL", "", "an OpenAI-compatible gateway, with or without /v1; or TAOTOKEN_BASE_URL"),
     Setting("GATEWAY_API_KEY", "", "its key; or TAOTOKEN_API_KEY"),
     Setting("GATEWAY_MODEL", "", "the model id there; or TAOTOKEN_MODEL"),
     GATEWAY_INTERVAL,
     GATEWAY_BUDGET,
+    GATEWAY_CURVE_INTERVAL,
 )
 GATEWAYS: Final = ("GATEWAY", "TAOTOKEN")
-OWN_PREFIXES: Final = ("APC_PROBE_", "APC_CANARY_")
+OWN_PREFIXES: Final = ("APC_PROBE_", "APC_CANARY_", "APC_CURVE_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,8 @@ class CanaryTarget:
     tokens_per_minute: int
     timeout: float  # seconds, of one request
     first_token_timeout: float
+    curve_interval: float = 0.0  # seconds; 0: no sweeps
+    curve_tokens: int = 0  # of a sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,10 @@ def load(environ: Mapping[str, str]) -> Settings:
         checks.number(TIMEOUT, value[TIMEOUT.name], 0.1, 3600),
         checks.number(FIRST_TOKEN, value[FIRST_TOKEN.name], 0.1, 3600),
     )
+    sweeps, gateway_sweeps = (
+        checks.number(setting, value[setting.name], 0, 604_800) for setting in (CURVE_INTERVAL, GATEWAY_CURVE_INTERVAL)
+    )
+    sweep_budget = int(checks.number(CURVE_BUDGET, value[CURVE_BUDGET.name], 100, 1e9))
     port = checks.port(PORT, value[PORT.name])
     targets = [
         CanaryTarget(
@@ -85,6 +103,8 @@ def load(environ: Mapping[str, str]) -> Settings:
             interval,
             budget,
             *limits,
+            sweeps,
+            sweep_budget,
         )
         for engine in _engines(environ, checks)
     ]
@@ -93,7 +113,8 @@ def load(environ: Mapping[str, str]) -> Settings:
         if endpoint:
             names = Names(f"{prefix}_BASE_URL", f"{prefix}_API_KEY", f"{prefix}_MODEL", "")
             name = prefix.lower()
-            targets.append(CanaryTarget(name, endpoint, names, None, gateway_interval, gateway_budget, *limits))
+            costs = (gateway_interval, gateway_budget, *limits, gateway_sweeps, sweep_budget)
+            targets.append(CanaryTarget(name, endpoint, names, None, *costs))
     names_seen = [target.name for target in targets]
     checks.faults += [
         f"two targets have the name {name!r}; rename the engine"

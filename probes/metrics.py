@@ -11,6 +11,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from exporter.engine import TTFT_BOUNDS
 from probes.canary import Cycle
 from probes.config import CanaryTarget
+from probes.curve import RESULTS as SWEPT
+from probes.curve import SHARES
 from probes.outcome import ErrorClass
 from probes.plan import Arm
 from probes.verdict import Code
@@ -61,9 +63,21 @@ PER_TOKEN = Family(
 VERDICT = Family(
     "apc_verdict", Gauge, (*TARGET, "verdict"), "1 for what the last cycles show, by code; 0 for the rest."
 )
+CURVE = Family(
+    "apc_curve_ttft_seconds",
+    Gauge,
+    (*TARGET, "shared_percent"),
+    "Seconds to the first token with that much of what can be reused of a prompt cached, median of the last sweep.",
+)
+SWEEPS = Family(
+    "apc_curve_sweeps_total",
+    Counter,
+    (*TARGET, "result"),
+    "Sweeps of the curve by result; partial: a share that was not cached as planned is left out.",
+)
 FAMILIES: Final = (
     REQUESTS, FAILURES, TTFT, LAST_TTFT, PROMPT, CACHED, HIT_RATIO, RUNS, LAST_SUCCESS, INTERVAL, BUDGET, PER_TOKEN,
-    VERDICT,
+    VERDICT, CURVE, SWEEPS,
 )  # fmt: skip
 
 
@@ -100,6 +114,10 @@ class Metrics:
             self._set(LAST_TTFT, median_ttft(cycle, arm), target, arm)
             self._set(HIT_RATIO, hit_ratio(cycle, arm), target, arm)
         self._set(PER_TOKEN, seconds_per_token(cycle), target)
+        for share in SHARES:
+            self._set(CURVE, cycle.curve.get(share), target, str(share))
+        if cycle.sweep:
+            self._child(SWEEPS, target, cycle.sweep.result).inc()
 
     def show(self, target: str, codes: Iterable[Code]) -> None:
         """Show these verdicts and no others."""
@@ -130,9 +148,12 @@ class Metrics:
             self._child(family, target.name)
         for result in RESULTS:
             self._child(RUNS, target.name, result)
+        for result in SWEPT:
+            self._child(SWEEPS, target.name, result)
         for arm in Arm:
             self._child(REQUESTS, target.name, arm)
-            self._child(TTFT, target.name, arm)
+            if arm is not Arm.CURVE:
+                self._child(TTFT, target.name, arm)
             for reason in ErrorClass:
                 self._child(FAILURES, target.name, arm, reason)
 

@@ -32,6 +32,7 @@ class Arm(StrEnum):
     RETAINED = "retained"  # did the prefix survive since the last cycle
     CONTROL = "control"  # what a miss costs now
     REPEAT = "repeat"  # does reuse work at all
+    CURVE = "curve"  # what a share of the prompt is worth; no part of a cycle's own findings
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,6 @@ from dashboards.__main__ import main
 from dashboards.frame import SOURCE_UID
 from dashboards.style import LINES
 from dashboards.verdicts import State
-from exporter.metrics import FAMILIES as EXPORTED
-from probes.metrics import FAMILIES as PROBED
 from probes.verdict import Code
 
 FOLDER = Path(build.__file__).parent
@@ -85,11 +83,6 @@ def test_a_wrong_name_fails() -> None:
     with pytest.raises(names.UnknownNameError, match="target:apc_nothing:rate5m"):
         names.check("target:apc_nothing:rate5m")
     assert names.check('rate(apc_ttft_seconds_bucket{x="apc_unknown"}[5m])')
-
-
-def test_what_is_coming_has_not_come() -> None:
-    declared = {family.name for family in (*EXPORTED, *PROBED)}
-    assert not names.COMING & declared, "take it out of names.COMING"
 
 
 def test_a_dead_link_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import yaml
 from dashboards import queries as q
 from dashboards.queries import Query
 from dashboards.verdicts import WORDS
+from probes.curve import SHARES
 from probes.verdict import Code
 
 Promtool = Callable[..., subprocess.CompletedProcess[str]]
@@ -131,8 +132,8 @@ def test_an_engine_is_in_one_state(promtool: Promtool, tmp_path: Path, up: int, 
 
 
 def test_the_curve_has_a_bar_for_each_share(promtool: Promtool, tmp_path: Path) -> None:
-    series = {f'apc_curve_ttft_seconds{{target="a",shared_percent="{share}"}}': str(share + 1) for share in q.SHARES}
-    expected = [(query, "0m", {"{}": float(share + 1)}) for query, share in zip(q.CURVE, q.SHARES, strict=True)]
+    series = {f'apc_curve_ttft_seconds{{target="a",shared_percent="{share}"}}': str(share + 1) for share in SHARES}
+    expected = [(query, "0m", {"{}": float(share + 1)}) for query, share in zip(q.CURVE, SHARES, strict=True)]
     run(promtool, tmp_path, series, *expected)
 
 

@@ -24,8 +24,8 @@ EMPTY_WHEN_WORKING = {
     (ANNOTATION, "Settings change"),
     (ANNOTATION, "Canary failure"),
 }
-# The sweep is not made here, and no simulated engine hides a field.
-NOT_HERE = {"TTFT by shared part of the prompt": "no sweep", "What engines do not tell": "as far as engines answer"}
+# No simulated engine hides a field.
+NOT_HERE = {"What engines do not tell": "as far as engines answer"}
 CALM = {"Alerts": "Nothing fires", "Failed requests within an hour": "No failed request"}
 NO_RATE = {"Users' hit rate now, an hour ago, a day ago": "No traffic of users"}
 NO_USERS = {
@@ -63,7 +63,7 @@ BLANK = {
     | NO_RATE
     | NO_ANSWER
     | NO_HIT
-    | {"Canary: cached share of its prompt": "No cycle succeeded"},
+    | {"Canary: cached share of its prompt": "No cycle succeeded", "TTFT by shared part of the prompt": "No sweep"},
     V0: NOT_HERE
     | CALM
     | NO_USERS

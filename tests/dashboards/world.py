@@ -90,6 +90,7 @@ def world(folder: Path) -> Iterator[World]:
             "GATEWAY_API_KEY": "k",
             "GATEWAY_MODEL": engines[WORKING].settings.model,
             "GATEWAY_INTERVAL": "2",
+            "GATEWAY_CURVE_INTERVAL": "3600",
             "GATEWAY_TOKENS_PER_MINUTE": "1000000",
         }
         for module in ("exporter", "probes"):

@@ -15,6 +15,7 @@ def test_an_engine_alone() -> None:
     (target,) = settings.targets
     assert (target.name, target.endpoint) == ("vllm", Endpoint("http://gpu:9000", "sk-2", "m"))
     assert (target.interval, target.tokens_per_minute, settings.port) == (60, 20_000, 9392)
+    assert (target.curve_interval, target.curve_tokens) == (3600, 100_000)
     assert target.engine
     assert target.engine.metrics_url == "http://gpu:9000/metrics"
 
@@ -25,7 +26,7 @@ def test_a_gateway_beside_it(base: str) -> None:
     assert (gateway.name, gateway.engine) == ("taotoken", None)
     assert gateway.endpoint == Endpoint("https://gateway.example/api", "sk-1", "qwen")
     assert gateway.names == Names("TAOTOKEN_BASE_URL", "TAOTOKEN_API_KEY", "TAOTOKEN_MODEL", "")
-    assert (gateway.interval, gateway.tokens_per_minute) == (600, 8000)
+    assert (gateway.interval, gateway.tokens_per_minute, gateway.curve_interval) == (600, 8000, 0)
 
 
 def test_the_neutral_names_and_both_gateways_at_once() -> None:
@@ -33,9 +34,19 @@ def test_the_neutral_names_and_both_gateways_at_once() -> None:
     assert [target.name for target in load(TRIPLE | neutral).targets] == ["vllm", "gateway", "taotoken"]
 
 
+def test_sweeps_are_switched_apart() -> None:
+    environ = TRIPLE | {"APC_CURVE_INTERVAL": "0", "GATEWAY_CURVE_INTERVAL": "86400", "APC_CURVE_TOKENS": "9000"}
+    assert [(t.curve_interval, t.curve_tokens) for t in load(environ).targets] == [(0, 9000), (86_400, 9000)]
+
+
 @pytest.mark.parametrize(
     ("environ", "fault"),
     [
+        (
+            {"APC_CURVE_INTERVAL": "-1"},
+            "APC_CURVE_INTERVAL: '-1' is no number from 0 to 604800. Example: APC_CURVE_INTERVAL=3600",
+        ),
+        ({"APC_CURVE_TOKEN": "9"}, "environment: APC_CURVE_TOKEN is unknown; did you mean APC_CURVE_TOKENS?"),
         (
             {"TAOTOKEN_BASE_URL": "https://gateway.example"},
             f"TAOTOKEN_API_KEY: is missing; a gateway takes {', '.join(TRIPLE)} together",

@@ -108,6 +108,16 @@ def test_two_targets_side_by_side_and_one_of_them_hangs() -> None:
     assert "timeout_first_token" in log
 
 
+def test_the_curve_is_swept_from_the_start_unless_switched_off() -> None:
+    ran = 'apc_canary_runs_total{result="ok",target="vllm"} 2.0'
+    with serving(Settings(base_ms=1, decode_ms=1, prefill_us_per_token=5)) as engine:
+        budget = {"VLLM_URL": engine.url, "APC_CANARY_TOKENS_PER_MINUTE": "1000000"}
+        with probe(**budget, APC_CURVE_INTERVAL="60") as (_, url):
+            metrics(url, 'apc_canary_requests_total{arm="curve",target="vllm"} 4.0')
+        with probe(**budget, APC_CURVE_INTERVAL="0") as (_, url):
+            assert 'apc_canary_requests_total{arm="curve",target="vllm"} 0.0' in metrics(url, ran)
+
+
 def test_sigterm_ends_it_within_five_seconds_while_a_request_hangs() -> None:
     with serving(FAST) as engine:
         engine.switch({"wedge": True})

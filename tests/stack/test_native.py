@@ -53,7 +53,8 @@ class Stack:
 
     def status(self) -> dict[str, list[str]]:
         """Return the table's rows by program."""
-        rows = [line.split() for line in self.native("status").stdout.splitlines()]
+        programs, _, _ = self.native("status").stdout.partition("\n\n")
+        rows = [line.split() for line in programs.splitlines()]
         return {row[0]: row[1:] for row in rows if row[0] != "PROGRAM"}
 
     def pid(self, name: str) -> int:
@@ -99,6 +100,35 @@ def test_status_tells_what_runs_and_where(stack: Stack) -> None:
     table = stack.status()
     assert {name: row[0] for name, row in table.items()} == dict.fromkeys(NAMES, "running")
     assert table["exporter"][-1] == f"http://127.0.0.1:{stack.environ['APC_EXPORTER_PORT']}/metrics"
+
+
+def test_status_ends_with_what_prometheus_says_of_each_target(stack: Stack) -> None:
+    wait_for(lambda: stack.query("target:apc_verdict:current"), 60)
+    _, _, told = stack.native("status").stdout.partition("\n\n")
+    head, row = told.splitlines()
+    assert head.split()[:2] == ["TARGET", "VERDICT"]
+    assert row.split()[0] == "vllm"
+    assert "no traffic" in row
+
+    [found] = json.loads(stack.native("status", "--json").stdout)
+    assert {program["name"] for program in found["programs"]} == NAMES
+    [target] = found["targets"]
+    assert (target["target"], target["up"], target["hit_ratio"], target["cached_ttft"]) == ("vllm", True, None, None)
+    assert target["verdicts"]
+    assert (len(target["last_hour"]), found["error"]) == (30, None)
+
+
+def test_status_without_an_answer_of_prometheus_says_so_and_exits_by_the_programs(stack: Stack) -> None:
+    pid = stack.pid("prometheus")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        status = stack.native("status")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert status.returncode == 0
+    assert (
+        f"Targets: Prometheus at http://127.0.0.1:{stack.environ['PROMETHEUS_PORT']}/ does not answer" in status.stdout
+    )
 
 
 def test_all_listen_on_loopback_only(stack: Stack) -> None:
