@@ -38,18 +38,23 @@ def up(args: argparse.Namespace) -> int:
         if place.url:
             hint = f" (user admin, password in {chosen.project.env_file})" if place.service.name == "grafana" else ""
             print(f"  {place.service.name.capitalize():<12} {place.url}{hint}")
-    _tell_engines(next(p for p in ready if p.service.name == "exporter"), "" if chosen.values["APC_TARGETS"] else url)
+    exporter = next(place for place in ready if place.service.name == "exporter")
+    if _tell_engines(exporter, "" if chosen.values["APC_TARGETS"] else url):
+        probe = next((c for c in docker.containers(chosen.project.name) if c.service == "probe"), None)
+        if probe:  # within it, since what it reaches is what counts
+            doctor = ["/bin/sh", "/opt/image/with-secrets", "python3", "-m", "probes", "doctor"]
+            native.examine(["docker", "exec", probe.name, *doctor], os.environ)
     print("  Stop it with: make down")
     return FINE
 
 
-def _tell_engines(exporter: Placed, url: str) -> None:
-    """Say which engines do not answer, and why; `url` is empty where there are several."""
+def _tell_engines(exporter: Placed, url: str) -> bool:
+    """Say which engines do not answer, and why; `url` is empty where there are several. Returns whether all do."""
     try:
         unheard = silent(web.get(exporter.url, SECONDS).text)
     except web.FAILURES as error:
         print(f"  Engines      the exporter does not answer about them: {error}")
-        return
+        return False
     for target, reason in unheard.items():
         at, why = (f" at {url}" if url else ""), (f": {reason}" if reason else "")
         print(f"  Engine       {target}{at} does not answer yet{why}; apc_engine_up is 0 until it does")
@@ -57,6 +62,7 @@ def _tell_engines(exporter: Placed, url: str) -> None:
             print(f"               {finding.code}: {finding.text}")
     if not unheard:
         print(f"  Engine       {url} answers" if url else "  Engines      all answer")
+    return not unheard
 
 
 def _answers_here(url: str) -> bool:

@@ -3,8 +3,9 @@
 import argparse
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from native import demo, engines, figures, folder, grafana, processes, settings,
 from native.errors import NativeError, SettingsError
 from native.programs import STACK, Service, ports
 from native.report import table
+from native.settings import ROOT
 from native.supervisor import RUNNING
 
 FINE: Final = 0
@@ -29,24 +31,35 @@ def up(_args: argparse.Namespace) -> int:
         if service.url:
             password = f" (user admin, password in {chosen.run}/grafana/{grafana.PASSWORD})"
             print(f"  {service.name.capitalize():<12} {service.url}{password if service.name == 'grafana' else ''}")
-    _tell_engines(chosen, services)
+    if _tell_engines(chosen, services):
+        probe = next(service for service in services if service.name == "probe")
+        examine([sys.executable, "-m", "probes", "doctor"], {**chosen.environ, **probe.environment})
     print("  Stop it with: make down")
     return FINE
 
 
-def _tell_engines(chosen: settings.Settings, services: Sequence[Service]) -> None:
+def examine(doctor: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Let the doctor say whether reuse works. What it finds is no fault of the start."""
+    print("\n  What the doctor finds (again: make doctor):", flush=True)
+    subprocess.run(doctor, cwd=ROOT, env=environ, check=False)  # noqa: S603 - the argv is our own
+    print()
+
+
+def _tell_engines(chosen: settings.Settings, services: Sequence[Service]) -> bool:
+    """Say which engines do not answer; returns whether all do."""
     exporter = next(service for service in services if service.name == "exporter")
     url = "" if chosen.values["APC_TARGETS"] else f" at {chosen.values['VLLM_URL']}"
     try:
         silent = engines.ask(exporter)
     except web.FAILURES as error:
         print(f"  Engines      the exporter does not answer about them: {error}")
-        return
+        return False
     for target, reason in silent.items():
         why = f": {reason}" if reason else ""
         print(f"  Engine       {target}{url} does not answer yet{why}; apc_engine_up is 0 until it does")
     if not silent:
         print(f"  Engine      {url} answers" if url else "  Engines      all answer")
+    return not silent
 
 
 def down(_args: argparse.Namespace) -> int:

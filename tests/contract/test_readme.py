@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from exporter.config import SETTINGS
 from exporter.metrics import FAMILIES
 from exporter.scrape import Reason
 from exporter.snapshot import Fault
+from host.services import SERVICES
+from host.settings import SETTINGS as DOCKER_SETTINGS
+from native.settings import SETTINGS as STACK_SETTINGS
 from probes.config import SETTINGS as PROBE_SETTINGS
 from probes.metrics import FAMILIES as PROBE_FAMILIES
 from probes.verdict import Code
@@ -28,6 +32,29 @@ def settings() -> str:
         f"| `{s.name}` | {f'`{s.default}`' if s.default else ''} | {s.meaning} |" for s in (*SETTINGS, *PROBE_SETTINGS)
     ]
     return "\n".join(["| variable | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def stack_settings() -> str:
+    own = {setting.name for setting in (*SETTINGS, *PROBE_SETTINGS)}
+    known = [(s.name, s.default, s.meaning) for s in (*STACK_SETTINGS, *DOCKER_SETTINGS) if s.name not in own]
+    known += [(s.port.setting, str(s.port.default), f"{s.name}'s port") for s in SERVICES if s.port]
+    rows = [f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |" for name, default, meaning in known]
+    rows = [row for row in rows if row.split("`")[1] not in own]
+    return "\n".join(["| variable | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def alerts() -> str:
+    """Return a row for each alert, with the first sentence of its runbook."""
+    groups = yaml.safe_load((TESTS.parent / "prometheus" / "rules" / "alerts.yml").read_text(encoding="utf-8"))[
+        "groups"
+    ]
+    rows = []
+    for rule in (rule for group in groups for rule in group["rules"]):
+        path = f"prometheus/runbooks/{rule['alert']}.md"
+        meaning = (TESTS.parent / path).read_text(encoding="utf-8").split("## Meaning\n\n")[1].split("\n\n")[0]
+        first = re.split(r"(?<=[.?!])\s", meaning.replace("\n", " "))[0]
+        rows.append(f"| [`{rule['alert']}`]({path}) | {rule['labels']['severity']} | {first} |")
+    return "\n".join(["| alert | severity | when |", "| --- | --- | --- |", *rows])
 
 
 def metrics(families: Iterable[Any]) -> str:
@@ -48,6 +75,8 @@ def exposition() -> str:
 SECTIONS: dict[str, Callable[[], str]] = {
     "exposition": exposition,
     "settings": settings,
+    "stack": stack_settings,
+    "alerts": alerts,
     "metrics": lambda: metrics(FAMILIES),
     "probe": lambda: metrics(PROBE_FAMILIES),
     "verdicts": lambda: code(Code),

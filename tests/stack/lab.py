@@ -9,13 +9,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.request import Request, urlopen
 
 import pytest
@@ -29,6 +27,7 @@ from native.settings import ROOT
 from prometheus import receivers
 from tests.generations import newer
 from tests.sockets import free_port
+from tests.stack.receiver import Receiver
 from tests.stack.shorten import shorten
 
 TIMES: Final = 15  # faster than production: a scrape and an evaluation each second
@@ -37,54 +36,6 @@ MODEL: Final = "qwen2.5-7b-instruct"
 LOOKBACK: Final = f"--query.lookback-delta={300 // TIMES}s"
 OLDER, NEWER = "older", "newer"
 GENERATIONS: Final = (OLDER, NEWER)
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What the receiver was told, when (monotonic seconds), and by which generation."""
-
-    at: float
-    generation: str
-    status: str  # firing or resolved
-    alert: str
-    target: str  # empty where it is about the stack
-
-
-class Receiver:
-    """A webhook; the path of its address is the generation."""
-
-    def __init__(self) -> None:
-        self.notices: list[Notice] = []
-        self._last: dict[tuple[str, str, str], str] = {}
-        self._heard = threading.Condition()
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send_response(200)
-                self.end_headers()
-                receiver._hear(self.path.strip("/"), told["alerts"])
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    def _hear(self, generation: str, alerts: Sequence[Mapping[str, Any]]) -> None:
-        with self._heard:
-            for alert in alerts:
-                labels = alert["labels"]
-                of = (generation, labels["alertname"], labels.get("target", ""))
-                if self._last.get(of, "resolved") != alert["status"]:  # a group is told again whole when it changes
-                    self._last[of] = alert["status"]
-                    self.notices.append(Notice(time.monotonic(), generation, alert["status"], *of[1:]))
-            self._heard.notify_all()
-
-    def await_all(self, wanted: Callable[[list[Notice]], bool], seconds: float) -> bool:
-        """Wait until the notices are as wanted; False at the deadline."""
-        with self._heard:
-            return self._heard.wait_for(lambda: wanted(self.notices), seconds)
 
 
 class Lab:
@@ -96,16 +47,19 @@ class Lab:
         self._folder = folder
         self._engines = engines
         self._ports = {name: free_port() for name in engines}
-        self._processes = ExitStack()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._traffic: dict[str, ExitStack] = {}
 
     def url(self, target: str) -> str:
         return f"http://127.0.0.1:{self._ports[target]}"
 
-    def start_engine(self, target: str) -> None:
-        argv = [sys.executable, "-m", "demo.engine", "--port", str(self._ports[target]), *self._engines[target]]
-        process = self._spawn(argv, f"engine-{target}")
-        self._processes.callback(process.kill)
+    def start_engine(self, target: str, flags: Sequence[str] | None = None) -> None:
+        """Start an engine, ending the one that ran, with its own flags or others."""
+        if running := self._running.pop(target, None):
+            running.kill()
+            running.wait()
+        argv = [sys.executable, "-m", "demo.engine", "--port", str(self._ports[target])]
+        self._running[target] = self._spawn([*argv, *(self._engines[target] if flags is None else flags)], target)
 
     def switch(self, target: str, **faults: object) -> None:
         """Switch faults of an engine on; None switches one off."""
@@ -134,7 +88,6 @@ class Lab:
         return supervisor.Supervisor(places.socket(self.run))
 
     def start(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        threading.Thread(target=self.receiver.server.serve_forever, daemon=True).start()
         for target in self._engines:
             self.start_engine(target)
         monkeypatch.setattr(stack, "SOURCES", self._shortened())
@@ -147,9 +100,10 @@ class Lab:
         for sending in self._traffic.values():
             sending.close()
         stack.down(self.run)
-        self._processes.close()
-        self.receiver.server.shutdown()
-        self.receiver.server.server_close()
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+        self.receiver.close()
 
     def _shortened(self) -> Path:
         sources = self._folder / "sources"
@@ -186,7 +140,7 @@ class Lab:
 
     def _hook(self, generation: str) -> Path:
         path = self._folder / f"hook-{generation}"
-        path.write_text(f"http://127.0.0.1:{self.receiver.server.server_port}/{generation}", encoding="utf-8")
+        path.write_text(self.receiver.url(generation), encoding="utf-8")
         return path
 
     def _start_newer(self) -> None:
@@ -217,7 +171,7 @@ class Lab:
             "--cluster.listen-address=",
         ]
         for argv, name in (alertmanager, "newer-alertmanager"), (prometheus, "newer-prometheus"):
-            self._processes.callback(self._spawn(argv, name).kill)
+            self._running[name] = self._spawn(argv, name)
 
     def _spawn(self, argv: Sequence[str], name: str) -> subprocess.Popen[bytes]:
         with (self._folder / f"{name}.log").open("wb") as log:

@@ -18,6 +18,7 @@ from native import processes, web
 from native.settings import ROOT
 from tests.host.docker_stack import Stack, ask
 from tests.sockets import free_port, reply
+from tests.stack.receiver import Receiver
 from tests.stack.test_native import ENGINE
 from tests.waiting import wait_for
 
@@ -26,14 +27,26 @@ KEYS = {
     "VLLM_METRICS_API_KEY": "s3cret-metrics-key",
     "GF_SECURITY_ADMIN_PASSWORD": "s3cret-grafana-password",
 }
-WITHOUT = "grafana" if (ROOT / "prometheus" / "alertmanager.yml").is_file() else "grafana,alertmanager"
+WITHOUT = "grafana"  # no image stands in for it
+HOOK_TOKEN = "s3cret-hook-token"
 HIT_RATE = 'sum(apc_hit_tokens_total{tier="device"}) / (sum(apc_queried_tokens_total{tier="device"}) > 0)'
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The demo's stack, up, with keys set."""
-    stack = Stack(tmp_path_factory.mktemp("demo"), "demo", COMPOSE_PROFILES="demo", APC_WITHOUT=WITHOUT, **KEYS)
+def receiver() -> Iterator[Receiver]:
+    """A webhook where containers reach this machine."""
+    receiver = Receiver(docker.gateway())
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Stack]:
+    """The demo's stack, up, with keys and a webhook set."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "hook").write_text(f"{receiver.url('docker')}?token={HOOK_TOKEN}")
+    hook = {"APC_WEBHOOK_URL_FILE": str(folder / "hook")}
+    stack = Stack(folder, "demo", COMPOSE_PROFILES="demo", APC_WITHOUT=WITHOUT, **KEYS, **hook)
     try:
         stack.up()
         yield stack
@@ -124,10 +137,11 @@ def test_keys_reach_their_programs_and_nothing_else_shows_them(stack: Stack) -> 
     shown = [ask("docker", "inspect", c.name).stdout + docker.log(c.name, 1000) for c in containers.values()]
     shown += [web.get(stack.url(port, "/metrics")).text for port in ("APC_EXPORTER_PORT", "APC_PROBE_PORT")]
     shown += [web.get(stack.url("PROMETHEUS_PORT", f"/api/v1/status/{page}")).text for page in ("config", "flags")]
+    shown += [web.get(stack.url("ALERTMANAGER_PORT", "/api/v2/status")).text]
     shown += [ask("docker", "image", "history", "--no-trunc", "apc-observability:0.1.0").stdout]
     shown += [ask("ps", "-eo", "args", "ww").stdout, stack.host("up").stdout, stack.host("logs").stdout]
     assert all(shown)
-    assert not [key for key in KEYS.values() for text in shown if key in text]
+    assert not [key for key in (*KEYS.values(), HOOK_TOKEN) for text in shown if key in text]
 
 
 def test_a_second_up_changes_nothing_and_a_new_key_restarts_who_reads_it(stack: Stack) -> None:
@@ -159,6 +173,20 @@ def test_each_container_comes_back_when_its_process_is_killed(stack: Stack) -> N
         )
     wait_for(lambda: all(c.health in {"healthy", ""} for c in stack.containers().values()), 90)
     wait_for(lambda: stack.query("sum(apc_engine_up)") == [1.0], 30)
+
+
+def test_an_alert_is_delivered(stack: Stack, receiver: Receiver) -> None:
+    """At the rules' own times: the exporter is missed for two minutes first."""
+
+    def told(status: str) -> bool:
+        return (status, "ApcExporterDown") in {(notice.status, notice.alert) for notice in receiver.notices}
+
+    ask("docker", "stop", stack.containers()["exporter"].name)
+    assert receiver.await_until(lambda: told("firing"), 200)
+    told_first = receiver.notices[0]
+    assert (told_first.alert, told_first.sender) == ("ApcExporterDown", f"docker?token={HOOK_TOKEN}")
+    stack.up()
+    assert receiver.await_until(lambda: told("resolved"), 60)
 
 
 def test_down_keeps_the_data(stack: Stack) -> None:
