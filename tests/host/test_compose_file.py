@@ -140,3 +140,10 @@ def test_every_setting_gets_into_its_container(service: str) -> None:
     settings |= {s.name for s in other if not s.name.startswith("APC_EXPORTER_")}
     wanted = {name for name in settings if not KEYS.fullmatch(name) and not name.endswith(("_HOST", "_PORT"))}
     assert wanted <= set(FILE["services"][service]["environment"])
+
+
+def test_every_module_of_its_packages_gets_into_the_image() -> None:
+    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for package in ("exporter", "probes", "demo"):
+        for path in (ROOT / package).rglob("*.py"):
+            assert f"!{path.parent.relative_to(ROOT)}/*.py" in let_in, path
