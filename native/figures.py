@@ -16,6 +16,7 @@ STEP: Final = 120  # seconds of a sparkline that a character stands for
 UP: Final = "max by (target) (apc_engine_up)"
 KNOWN: Final = "group by (target) (apc_engine_up or apc_canary_interval_seconds)"  # a gateway has a canary alone
 VERDICT: Final = "target:apc_verdict:current"
+LOOKED_UP: Final = "sum by (target) (engine:apc_lookup_tokens:rate5m)"
 HIT: Final = "target:apc_organic_hit:ratio_rate5m"
 TTFT: Final = 'target:apc_canary_ttft_seconds:median15m{{arm="{arm}"}}'
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -36,6 +37,7 @@ class Figures:
     target: str
     up: bool | None  # None: a gateway, which has no metrics
     verdicts: tuple[str, ...]
+    looked_up: float | None  # tokens/s, the canary's among them
     hit_ratio: float | None
     last_hour: tuple[float | None, ...]  # hit ratios, the oldest first
     cached_ttft: float | None
@@ -67,7 +69,7 @@ def collect(ask: Ask, now: float) -> list[Figures]:
     """Put the answers to queries together, as of a Unix time."""
     times = [now - HOUR + STEP * number for number in range(1, HOUR // STEP + 1)]
     span = {"start": f"{times[0]:.3f}", "end": f"{times[-1]:.3f}", "step": str(STEP)}
-    up, hit = _by_target(ask(UP)), _by_target(ask(HIT))
+    up, looked_up, hit = (_by_target(ask(query)) for query in (UP, LOOKED_UP, HIT))
     cached, uncached = (_by_target(ask(TTFT.format(arm=arm))) for arm in ("repeat", "control"))
     verdicts = [(series["metric"]["target"], series["metric"]["verdict"]) for series in ask(VERDICT)]
     history = {series["metric"]["target"]: series["values"] for series in ask(HIT, "query_range", **span)}
@@ -76,6 +78,7 @@ def collect(ask: Ask, now: float) -> list[Figures]:
             target=target,
             up=bool(up[target]) if target in up else None,
             verdicts=tuple(sorted(verdict for of, verdict in verdicts if of == target)),
+            looked_up=looked_up.get(target),
             hit_ratio=hit.get(target),
             last_hour=_aligned(history.get(target, []), times),
             cached_ttft=cached.get(target),
@@ -105,8 +108,8 @@ def data(programs: Iterable[dict[str, Any]], url: str) -> dict[str, Any]:
 
 
 def row(figures: Figures, encoding: str) -> tuple[str, ...]:
-    """Return a target's cells. No traffic of an engine that answers is told apart from nothing known."""
-    idle = "no traffic" if figures.up else "-"
+    """Return a target's cells. No traffic is told only where lookups are counted; else nothing is known."""
+    idle = "-" if figures.looked_up is None else "no traffic"
     return (
         figures.target,
         ", ".join(figures.verdicts) or "-",

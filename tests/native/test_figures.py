@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from native import figures
-from native.figures import BLOCKS, HEAD, HIT, KNOWN, UP, VERDICT, Figures, NoAnswerError
+from native.figures import BLOCKS, HEAD, HIT, KNOWN, LOOKED_UP, UP, VERDICT, Figures, NoAnswerError
 from tests.sockets import free_port, reply, serving
 
 NOW = 1_000_000.0
@@ -13,11 +13,12 @@ WARM, COLD = (figures.TTFT.format(arm=arm) for arm in ("repeat", "control"))
 ANSWERS: dict[str, dict[str, Any]] = {
     KNOWN: {"gateway": 1, "b": 1, "a": 1, "down": 1},
     UP: {"a": 1, "b": 1, "down": 0},
+    LOOKED_UP: {"a": 2000.0, "b": 75.0},
     HIT: {"a": 0.6157},
     WARM: {"a": 0.0134, "gateway": 0.2},
     COLD: {"a": 0.0741},
 }
-BUSY = Figures("a", True, ("healthy",), 0.6157, (None, 0.0, 0.5, 1.0), 0.0134, 0.0741)
+BUSY = Figures("a", True, ("healthy",), 2000.0, 0.6157, (None, 0.0, 0.5, 1.0), 0.0134, 0.0741)
 
 
 def ask(query: str, path: str = "query", **params: str) -> list[dict[str, Any]]:
@@ -34,10 +35,10 @@ def ask(query: str, path: str = "query", **params: str) -> list[dict[str, Any]]:
 def test_each_target_gets_what_is_known_of_it() -> None:
     a, b, down, gateway = figures.collect(ask, NOW)
     hour = (None, 0.25, *[None] * 27, 0.5)
-    assert a == Figures("a", True, ("healthy",), 0.6157, hour, 0.0134, 0.0741)
-    assert b == Figures("b", True, ("boundary_last_block", "no_traffic"), None, (None,) * 30, None, None)
-    assert down == Figures("down", False, (), None, (None,) * 30, None, None)
-    assert gateway == Figures("gateway", None, (), None, (None,) * 30, 0.2, None)
+    assert a == Figures("a", True, ("healthy",), 2000.0, 0.6157, hour, 0.0134, 0.0741)
+    assert b == Figures("b", True, ("boundary_last_block", "no_traffic"), 75.0, None, (None,) * 30, None, None)
+    assert down == Figures("down", False, (), None, None, (None,) * 30, None, None)
+    assert gateway == Figures("gateway", None, (), None, None, (None,) * 30, 0.2, None)
 
 
 def test_absent_is_never_zero() -> None:
@@ -63,7 +64,7 @@ def test_a_sparkline_without_a_figure_is_none() -> None:
 
 
 def test_a_zero_is_shown_as_such() -> None:
-    zero = Figures("a", True, (), 0.0, (0.0,), None, None)
+    zero = Figures("a", True, (), 1.0, 0.0, (0.0,), None, None)
     assert figures.row(zero, "utf-8")[2:4] == ("0.0%", "▁")
 
 
