@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 from collections import deque
@@ -84,6 +85,13 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--canary", metavar="R.jsonl", help="saved canary results, one JSON object a line")
     doctor.add_argument("--log", metavar="vllm.log", help="the server's log")
     doctor.add_argument(
+        "--pause",
+        metavar="S",
+        type=_seconds,
+        default=0.0,
+        help="seconds between two canary cycles, as long as a prefix should outlive other traffic [0]",
+    )
+    doctor.add_argument(
         "--prompt",
         metavar="FILE",
         action="append",
@@ -91,6 +99,13 @@ def _parser() -> argparse.ArgumentParser:
         help="twice: two prompts that should share their beginning",
     )
     return parser
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise ValueError
+    return number
 
 
 def _settings_help(settings: Iterable[Setting]) -> str:
@@ -142,7 +157,10 @@ def _doctor(settings: Settings, args: argparse.Namespace) -> int:
             out.print(f"{target.name}: {target.endpoint.base_url}", markup=False)
         silent = args.json
         seen = examine(
-            target, lambda *step, silent=silent: None if silent else out.print(report.step_line(*step)), facts
+            target,
+            lambda *step, silent=silent: None if silent else out.print(report.step_line(*step)),
+            facts,
+            args.pause,
         )
         found_fault |= seen.found_fault
         _show(seen, as_json=args.json)

@@ -1,6 +1,7 @@
 """The doctor: step by step from the settings to a verdict, live; or a verdict from saved files."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,8 +46,11 @@ class InputError(ValueError):
     """A file that the call names cannot be used; the message names the option."""
 
 
-def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None) -> Report:
-    """Send canary cycles to a live target and judge; `tick` hears of each step as it is done."""
+def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None, pause: float = 0.0) -> Report:
+    """Send canary cycles to a live target and judge; `tick` hears of each step as it is done.
+
+    `pause` is the seconds between two cycles, in which other traffic can push the prefix out.
+    """
     report = Report(target.name, log=log)
 
     def step(name: str, good: bool, seen: str) -> bool:
@@ -56,7 +60,7 @@ def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None) 
 
     canary = Canary(replace(target, interval=max(target.interval, 60.0), tokens_per_minute=10**9))
     try:
-        for cycle in _cycles(canary):
+        for cycle in _cycles(canary, pause):
             report.cycles.append(cycle)
             if len(report.cycles) == 1 and not _first_steps(cycle, target, step):
                 break
@@ -85,8 +89,9 @@ def _conclude(report: Report, evidence: Evidence, interval: float | None) -> Non
         report.log_note = logs.difference(report.log.rates, organic.hit_ratio if organic else None)
 
 
-def _cycles(canary: Canary) -> Iterator[Cycle]:
-    for _ in range(CYCLES):
+def _cycles(canary: Canary, pause: float) -> Iterator[Cycle]:
+    for number in range(CYCLES):
+        time.sleep(pause if number else 0)
         yield canary.run()
 
 

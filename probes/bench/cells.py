@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from probes.bench.capacity import Round
 from probes.bench.compare import Change
 from probes.bench.counters import Mean, Window
 from probes.bench.report import Report
@@ -41,6 +42,7 @@ def tables(report: Report) -> list[Cells]:
     """Return the tables that have rows: changes first, then each mode, then the engine's account."""
     found = [_changes(report.changes)]
     found += [_mode(mode, [row for row in report.rows if row.mode == mode]) for mode in TITLES]
+    found.append(_rounds(report.rounds))
     found.append(_windows(report.windows))
     return [table for table in found if table.rows]
 
@@ -101,6 +103,28 @@ def _mode(mode: str, rows: Sequence[Row]) -> Cells:
     return Cells(TITLES[mode], columns, tuple(cells))
 
 
+def _rounds(rounds: Sequence[Round]) -> Cells:
+    columns = (
+        *("prefixes", "cold TTFT ms [95 %]", "again TTFT ms [95 %]", "prompt", "cached", "by the engine"),
+        *("blocks a request", "n"),
+    )
+    rows = [
+        (
+            str(one.prefixes),
+            ms(one.cold),
+            ms(one.again),
+            _number(one.prompt),
+            _ratio(one.by_usage),
+            _ratio(one.by_counters),
+            _number(one.blocks, 1),
+            str(one.again.n if one.again else 0),
+        )
+        for one in rounds
+    ]
+    title = "Prefixes asked in turn, then once more (cached, blocks reallocated: of the second pass; n: repetitions)"
+    return Cells(title, columns, tuple(rows))
+
+
 def _windows(windows: Sequence[Window]) -> Cells:
     columns = (
         *("stage", "arms", "requests", "hit rate", "by usage", "KV peak", "blocks", "preempted"),
@@ -113,9 +137,9 @@ def _windows(windows: Sequence[Window]) -> Cells:
             str(one.sent_requests)
             if one.requests in (None, one.sent_requests)
             else f"{one.sent_requests}/{one.requests}",
-            "-" if one.hit_ratio is None else f"{one.hit_ratio:.1%}",
-            "-" if one.usage_cached is None or not one.sent_prompt else f"{one.usage_cached / one.sent_prompt:.1%}",
-            "-" if one.peak_kv_usage is None else f"{one.peak_kv_usage:.1%}",
+            _ratio(one.hit_ratio),
+            _ratio(one.usage_cached / one.sent_prompt if one.usage_cached is not None and one.sent_prompt else None),
+            _ratio(one.peak_kv_usage),
             _number(one.reallocated_blocks),
             _number(one.preemptions),
             *(_mean(mean) for mean in (one.ttft, one.queue, one.prefill, one.e2e)),
@@ -132,6 +156,10 @@ def _windows(windows: Sequence[Window]) -> Cells:
 
 def _mean(mean: Mean | None) -> str:
     return "-" if mean is None else f"{mean.value * 1000:.1f}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -31,7 +31,12 @@ from probes.config import CanaryTarget, load
 from probes.report import console
 
 FINE, FAULT_FOUND, WRONG_CALL, COULD_NOT_RUN = 0, 1, 2, 3
-LISTS: Final = {"lengths": "tokens", "shares": "per cent", "clients": "clients at once"}
+LISTS: Final = {
+    "lengths": "tokens",
+    "shares": "per cent",
+    "clients": "clients at once",
+    "prefixes": "prefixes asked in turn",
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -114,8 +119,8 @@ def _profile(args: argparse.Namespace) -> Profile:
         raise ConfigError([f"--modes: no mode {', '.join(unknown)}; there are {', '.join(MODES)}"])
     if any(not 0 <= share <= 100 for share in args.shares or ()):  # noqa: PLR2004
         raise ConfigError(["--shares: per cent, 0 to 100"])
-    if any(number < 1 for number in (*(args.lengths or ()), *(args.clients or ()))):
-        raise ConfigError(["--lengths, --clients: at least 1"])
+    if any(number < 1 for number in (*(args.lengths or ()), *(args.clients or ()), *(args.prefixes or ()))):
+        raise ConfigError(["--lengths, --clients, --prefixes: at least 1"])
     names = ("repetitions", "prefix_tokens", *LISTS, "turns", "limit", "max_tokens")
     given: dict[str, Any] = {name: value for name in names if (value := getattr(args, name))}
     return replace(PROFILES[args.profile], **given | ({"modes": modes} if modes else {}))

@@ -35,8 +35,9 @@ def changes(samples: Sequence[Sample]) -> list[Change]:
         *_by_place(good, "length", ("on", "warm"), ("on", "cold")),
         *_by_place(good, "length", ("on", "warm"), ("off", "warm")),
         *_shares(good),
-        *_load(good),
+        *_pooled(good, "load", ("on", "warm"), ("off", "warm"), ("TTFT", "off")),
         *_by_place(good, "chat", ("on", "warm"), ("off", "warm")),
+        *_pooled(good, "prefixes", ("on", "warm"), ("on", "cold"), ("TTFT, asked again", "on, cold")),
     ]
     return [one for one in made if one]
 
@@ -106,18 +107,21 @@ def _shares(samples: Sequence[Sample]) -> list[Change | None]:
     return [_paired(("share", at), "TTFT", "0 % shared", by_share[at], none) for at in sorted(by_share) if at]
 
 
-def _load(samples: Sequence[Sample]) -> list[Change | None]:
+def _pooled(
+    samples: Sequence[Sample], mode: str, ours: tuple[str, str], theirs: tuple[str, str], what: tuple[str, str]
+) -> list[Change | None]:
+    """Compare two groups of several requests in each repetition."""
     made: list[Change | None] = []
-    for at in sorted({one.at for one in samples if one.mode == "load"}):
-        of = by_repetition(one for one in samples if one.mode == "load" and one.at == at)
-        both = [
-            (values(own, ttft), values(of["off", repetition], ttft))
-            for (arm, repetition), own in list(of.items())
-            if arm == "on" and ("off", repetition) in of
-        ]
+    for at in sorted({one.at for one in samples if one.mode == mode}):
+        here = [one for one in samples if (one.mode, one.at) == (mode, at)]
+        first, second = (
+            {number: own for (_, number), own in by_repetition(s for s in here if (s.arm, s.kind) == side).items()}
+            for side in (ours, theirs)
+        )
+        both = [(values(first[one], ttft), values(second[one], ttft)) for one in first if one in second]
         if found := pooled_change(both):
             sides = (statistics.median(chain.from_iterable(side)) for side in zip(*both, strict=True))
-            made.append(Change("load", at, "TTFT", "off", found, *sides))
+            made.append(Change(mode, at, *what, found, *sides))
     return made
 
 

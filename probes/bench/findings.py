@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from probes.bench import capacity
+from probes.bench.capacity import Cliff, Round
 from probes.bench.compare import Change
 from probes.bench.counters import Window
 from probes.bench.servers import Sample
@@ -25,15 +27,16 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the run was: `unit` in tokens, None where the engine does not say; tokens that were asked for."""
+    """What the run was: `unit` and `room` in tokens, None where the engine does not say; tokens that were asked for."""
 
     off: Off
     max_tokens: int
     unit: int | None
+    room: int | None  # of the whole KV cache
     complete: str  # why it ended early, "" if it did not
 
 
-def notes(context: Context, figures: Figures) -> list[Note]:
+def notes(context: Context, figures: Figures, rounds: Sequence[Round]) -> list[Note]:
     """Return all that is to be said, warnings first."""
     found = [
         *_traffic(figures.windows),
@@ -44,6 +47,7 @@ def notes(context: Context, figures: Figures) -> list[Note]:
         *([Note(f"The run is not complete: {context.complete}.")] if context.complete else []),
         *_account(figures.windows),
         *_floor(figures.floor),
+        *_room(context, rounds),
         *_off(context),
     ]
     return sorted(found, key=lambda note: not note.warning)
@@ -171,6 +175,34 @@ def _floor(floor: Floor | None) -> list[Note]:
             )
         )
     return made
+
+
+def _room(context: Context, rounds: Sequence[Round]) -> list[Note]:
+    """Return how many prefixes the cache holds, beside the engine's own word on its size."""
+    found = capacity.cliff(rounds, context.unit)
+    if not found:
+        return []
+    share = {one.prefixes: f"{one.cached or 0:.1%}" for one in rounds}
+    if found.fell is None:
+        text = f"Asked again in turn, up to {_prefixes(found.held, found)} found ({share[found.held]} cached)"
+    elif not found.held:
+        text = f"Asked again in turn, not even {_prefixes(found.fell, found)} found ({share[found.fell]} cached)"
+    else:
+        text = (
+            f"Asked again in turn, {_prefixes(found.held, found)} found ({share[found.held]} cached), "
+            f"and {found.fell} are not ({share[found.fell]})"
+        )
+    if context.room is None:
+        return [Note(f"{text}. The engine does not state the size of its cache.", False)]
+    text = f"{text}. The engine states {context.room} tokens, room for {found.room(context.room):.1f} of them"
+    if found.agrees(context.room):
+        return [Note(f"{text}.", False)]
+    return [Note(f"{text}, which does not agree. Ask `python -m probes doctor`.")]
+
+
+def _prefixes(number: int, of: Cliff) -> str:
+    words = ("prefix", "is") if number == 1 else ("prefixes", "are")
+    return f"{number} {words[0]} of {of.tokens:.0f} tokens {words[1]}"
 
 
 def _off(context: Context) -> list[Note]:

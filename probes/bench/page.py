@@ -85,7 +85,22 @@ def _plots(report: Report) -> list[str]:
         ),
         plot("Five rounds", "round", "TTFT, ms", _by_arm(rows, "article"), by_rank=True),
         plot("A chat", "turn", "TTFT, ms", _by_arm(rows, "chat"), by_rank=True),
+        plot(
+            "Prefixes asked in turn: TTFT",
+            "prefixes",
+            "TTFT, ms",
+            _arms(rows, "prefixes", lambda row: row.at),
+            by_rank=True,
+        ),
+        plot(
+            "Prefixes asked in turn: what is found again", "prefixes", "cached, %", _found_again(report), by_rank=True
+        ),
     ]
+
+
+def _found_again(report: Report) -> list[Series]:
+    points = [Point(one.prefixes, 100 * one.cached) for one in report.rounds if one.cached is not None]
+    return [Series("cached of the prompt's tokens", tuple(points))]
 
 
 def _of(rows: Sequence[Row], mode: str, arm: str = "", kind: str = "") -> list[Row]:

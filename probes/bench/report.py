@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from exporter.scrape import Scrape
-from probes.bench import counters, findings, summary
+from probes.bench import capacity, counters, findings, summary
+from probes.bench.capacity import Round
 from probes.bench.compare import Change
 from probes.bench.counters import Window
 from probes.bench.findings import Context, Note
@@ -29,6 +30,11 @@ class About:
     reuse_unit: int | None = None
     blocks: int | None = None
 
+    @property
+    def room(self) -> int | None:
+        """The tokens that its KV cache holds."""
+        return self.blocks * self.block_size if self.blocks and self.block_size else None
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -50,6 +56,7 @@ class Report:
     floor: Floor | None
     decode_per_token: Mapping[str, Estimate | None]
     rows: Sequence[Row]
+    rounds: Sequence[Round]
     windows: Sequence[Window]
     samples: Sequence[Sample]
 
@@ -93,7 +100,8 @@ def conclude(  # noqa: PLR0913
     """Return the report of what was measured; `began` in Unix seconds."""
     found = summary.figures(measured.samples, counters.windows(measured.readings))
     samples = found.samples
-    context = Context(off, max_tokens, servers["on"].reuse_unit, measured.stopped)
+    rounds = capacity.rounds(samples, found.rows, found.windows)
+    context = Context(off, max_tokens, servers["on"].reuse_unit, servers["on"].room, measured.stopped)
     return Report(
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         seconds=round(seconds, 1),
@@ -106,7 +114,7 @@ def conclude(  # noqa: PLR0913
         learning_tokens=learning_tokens,
         stopped=measured.stopped,
         servers=servers,
-        notes=findings.notes(context, found),
+        notes=findings.notes(context, found, rounds),
         changes=found.changes,
         floor=found.floor,
         decode_per_token={
@@ -114,6 +122,7 @@ def conclude(  # noqa: PLR0913
             for arm in ("on", "off")
         },
         rows=found.rows,
+        rounds=rounds,
         windows=found.windows,
         samples=samples,
     )

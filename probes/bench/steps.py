@@ -15,10 +15,12 @@ from probes.plan import Calibration
 SENTENCES: Final = 40  # of the article's system prompt
 ARTICLE_TOKENS: Final = 2800
 LOAD_TOKENS: Final = 2000  # of the prefix that all clients share
+ROUND_TOKENS: Final = 2000  # of each of several prefixes
 SHARE_TOKENS: Final = 4096
 CHAT_TOKENS: Final = 800  # of the system prompt of a chat
 TURN_TOKENS: Final = 250  # of an answer in its history
 PER_CLIENT: Final = 2  # requests of one client under load, in a repetition
+PREFIXES: Final = (1, 2, 4, 5, 6, 8)
 LEAST_UNDER_LOAD: Final = 20  # requests of all repetitions: as many as a 95th percentile takes
 QUESTIONS: Final = (
     "What does the reference say first?",
@@ -55,7 +57,7 @@ class Off(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request; `at` is the mode's variable: round, tokens, per cent, clients or turn."""
+    """One request; `at` is the mode's variable: round, tokens, per cent, clients, turn or prefixes."""
 
     mode: str
     arm: Arm
@@ -91,13 +93,14 @@ class Profile:
     shares: tuple[int, ...]
     clients: tuple[int, ...]
     turns: int
+    prefixes: tuple[int, ...] = PREFIXES
     prefix_tokens: int = ARTICLE_TOKENS
     share_tokens: int = SHARE_TOKENS
     limit: float | None = None
     max_tokens: int = 32
 
 
-MODES: Final = ("article", "floor", "length", "share", "load", "chat")
+MODES: Final = ("article", "floor", "length", "share", "load", "chat", "prefixes")
 QUICK: Final = ("article", "floor", "share", "load")
 LENGTHS: Final = (64, 256, 1024, 2048, 4096, 7000)
 SHARES: Final = (0, 25, 50, 75, 90, 100)
@@ -222,6 +225,15 @@ def _chat(profile: Profile, writer: Writer, arms: Sequence[Arm], repetition: int
     yield Stage("chat", tuple(batches))
 
 
+def _prefixes(profile: Profile, writer: Writer, _: Sequence[Arm], repetition: int) -> Iterator[Stage]:
+    """Ask all prefixes once and then once more in the same order, which a cache too small for them serves worst."""
+    for count in profile.prefixes:
+        texts = [writer.reference(f"prefixes/{count}/{repetition}/{number}", ROUND_TOKENS) for number in range(count)]
+        for kind, question in ((Kind.COLD, QUESTIONS[0]), (Kind.WARM, QUESTIONS[1])):
+            asks = (_one(("prefixes", Arm.ON, kind, count, repetition), text, question) for text in texts)
+            yield Stage(f"prefixes, {count}, {kind}", tuple(asks))
+
+
 MAKERS: Final = {
     "article": _article,
     "floor": _floor,
@@ -229,6 +241,7 @@ MAKERS: Final = {
     "share": _share,
     "load": _load,
     "chat": _chat,
+    "prefixes": _prefixes,
 }
 
 

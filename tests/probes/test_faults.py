@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from exporter.engine import Dialect
 from probes.canary import Canary
 from probes.client import Endpoint
 from probes.config import CanaryTarget
+from probes.doctor import examine
 from probes.evidence import of_cycles
 from probes.judge import judge
 from probes.outcome import Names
@@ -189,3 +191,19 @@ def test_an_unknown_model() -> None:
     assert verdicts[0].code == "canary_failing"
     assert verdicts[0].numbers["error_class"] == "unknown_model"
     assert "VLLM_MODEL" in verdicts[0].remedy
+
+
+def test_the_doctor_sees_an_eviction_when_it_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    def busy(seconds: float) -> None:
+        pauses.append(seconds)
+        flood(engine)
+
+    monkeypatch.setattr("probes.doctor.time", SimpleNamespace(sleep=busy))
+    with serving(replace(FAST, blocks=300)) as engine:
+        scraped = Target("t", engine.url, f"{engine.url}/metrics")
+        target = CanaryTarget("t", Endpoint(engine.url, "", ""), Names(), scraped, 60.0, 10**9, 5.0, 1.0)
+        report = examine(target, lambda *_: None, pause=7.5)
+    assert pauses == [0, 7.5, 7.5]
+    assert [verdict.code for verdict in report.verdicts][:1] == ["canary_evicted"]
