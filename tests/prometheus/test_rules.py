@@ -56,8 +56,12 @@ def test_no_name_can_be_lost_unnoticed(promtool: Promtool, tmp_path: Path) -> No
         return not noticed(RULES, changed, CASES, passes, tmp_path / str(number))
 
     def passes(path: Path) -> bool:
-        return promtool("test", "rules", str(path)).returncode == 0
+        text = "".join(part.read_text(encoding="utf-8") for part in sorted(path.parent.iterdir()))
+        if text not in known:
+            known[text] = promtool("test", "rules", str(path)).returncode == 0
+        return known[text]
 
+    known: dict[str, bool] = {}  # many names are noticed in the same part of a test
     lost = sorted(RECORDED | {name for rule in RULES for name in rule.uses})
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         survived = [name for name, alive in zip(lost, pool.map(survives, range(len(lost)), lost), strict=True) if alive]
