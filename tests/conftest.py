@@ -1,13 +1,21 @@
 """Shared by all tests: where the inputs lie, the golden files, promtool."""
 
-import shutil
+import os
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from native.tools import ensure
+from tests.generations import newer
+
 ROOT = Path(__file__).parents[1]
+OLDER, NEWER = "older", "newer"  # the generations of Prometheus: the stack's own, and Debian sid's
+SPARING = os.environ | {"GOGC": "400"}  # a fifth of promtool's time is garbage collection otherwise
+Promtool = Callable[..., subprocess.CompletedProcess[str]]
+Accepted = Callable[..., None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,13 +34,29 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     return compare
 
 
-@pytest.fixture(scope="session")
-def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run promtool, the one of the path or the one that `make setup` fetched."""
-    found = shutil.which("promtool") or next((str(p) for p in (ROOT / ".tools").rglob("promtool") if p.is_file()), None)
-    assert found, "promtool is missing: run `make setup`"
-
+def runner(program: str) -> Promtool:
     def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run([found, *args], input=stdin, capture_output=True, text=True, check=False)
+        return subprocess.run([program, *args], input=stdin, capture_output=True, text=True, check=False, env=SPARING)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Promtool:
+    """Run the stack's own promtool, the one of the path or the one that `make setup` fetched."""
+    return runner(ensure("prometheus")["promtool"][0])
+
+
+@pytest.fixture(scope="session")
+def accepted(promtool: Promtool) -> Accepted:
+    """Assert that the promtool of either generation, both run at once, finds no fault."""
+    generations = {OLDER: promtool, NEWER: runner(newer("promtool"))}
+
+    def check(*args: str) -> None:
+        with ThreadPoolExecutor() as pool:
+            runs = {generation: pool.submit(run, *args) for generation, run in generations.items()}
+        for generation, run in runs.items():
+            done = run.result()
+            assert done.returncode == 0, f"{generation}: {done.stdout}{done.stderr}"
+
+    return check

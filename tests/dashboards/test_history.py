@@ -1,7 +1,5 @@
 """Queries that look back further than a test can run, on series made up for promtool."""
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,12 @@ from dashboards.queries import Query
 from dashboards.verdicts import WORDS
 from probes.curve import SHARES
 from probes.verdict import Code
+from tests.conftest import Accepted
 
-Promtool = Callable[..., subprocess.CompletedProcess[str]]
 NOISE = 'target:apc_organic_noise:rate5m{target="a"}'
 
 
-def run(promtool: Promtool, folder: Path, series: dict[str, str], *asked: tuple[Query, str, dict[str, float]]) -> None:
+def run(accepted: Accepted, folder: Path, series: dict[str, str], *asked: tuple[Query, str, dict[str, float]]) -> None:
     """Check at which times queries have which samples, by labels."""
     tests: list[dict[str, Any]] = []
     for query, at, samples in asked:
@@ -35,13 +33,12 @@ def run(promtool: Promtool, folder: Path, series: dict[str, str], *asked: tuple[
             }
         )
     )
-    done = promtool("test", "rules", str(path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    accepted("test", "rules", str(path))
 
 
-def test_the_hit_rate_of_an_hour_and_of_a_day_ago(promtool: Promtool, tmp_path: Path) -> None:
+def test_the_hit_rate_of_an_hour_and_of_a_day_ago(accepted: Accepted, tmp_path: Path) -> None:
     run(
-        promtool,
+        accepted,
         tmp_path,
         {
             'target:apc_organic_hit_tokens:rate5m{target="a"}': "900+0x1400 100+0x100",
@@ -56,9 +53,9 @@ def test_the_hit_rate_of_an_hour_and_of_a_day_ago(promtool: Promtool, tmp_path: 
     )
 
 
-def test_the_last_hit_is_told_through_noise_and_idle_hours(promtool: Promtool, tmp_path: Path) -> None:
+def test_the_last_hit_is_told_through_noise_and_idle_hours(accepted: Accepted, tmp_path: Path) -> None:
     run(
-        promtool,
+        accepted,
         tmp_path,
         {'target:apc_organic_hit_tokens:rate2m{target="a"}': "500+0x10 20+0x20 _x200", NOISE: "13+0x300"},
         (q.SINCE_LAST_HIT, "10m", {"{}": 0}),
@@ -67,14 +64,14 @@ def test_the_last_hit_is_told_through_noise_and_idle_hours(promtool: Promtool, t
     )
 
 
-def test_prefill_saved_counts_the_minutes_with_traffic_alone(promtool: Promtool, tmp_path: Path) -> None:
+def test_prefill_saved_counts_the_minutes_with_traffic_alone(accepted: Accepted, tmp_path: Path) -> None:
     series = {'target:apc_saved_prefill_seconds:rate5m{target="a"}': "0.5+0x9 stale _x80"}
-    run(promtool, tmp_path, series, (q.SAVED, "59m", {"{}": 300}), (q.LOST, "59m", {}))
+    run(accepted, tmp_path, series, (q.SAVED, "59m", {"{}": 300}), (q.LOST, "59m", {}))
 
 
-def test_restarts_are_counted_also_where_no_start_time_is_told(promtool: Promtool, tmp_path: Path) -> None:
+def test_restarts_are_counted_also_where_no_start_time_is_told(accepted: Accepted, tmp_path: Path) -> None:
     run(
-        promtool,
+        accepted,
         tmp_path,
         {
             'apc_engine_start_time_seconds{target="a"}': "60+0x10 _x5 900+0x90",
@@ -87,11 +84,11 @@ def test_restarts_are_counted_also_where_no_start_time_is_told(promtool: Promtoo
     )
 
 
-def test_a_settings_change_is_marked_and_a_first_start_is_not(promtool: Promtool, tmp_path: Path) -> None:
+def test_a_settings_change_is_marked_and_a_first_start_is_not(accepted: Accepted, tmp_path: Path) -> None:
     old = 'apc_engine_info{target="a",version="1"}'
     new = 'apc_engine_info{target="a",version="2"}'
     run(
-        promtool,
+        accepted,
         tmp_path,
         {old: "1+0x9 stale", new: "_x14 1+0x30"},
         (q.SETTINGS_CHANGED, "1m", {}),
@@ -101,10 +98,10 @@ def test_a_settings_change_is_marked_and_a_first_start_is_not(promtool: Promtool
     )
 
 
-def test_the_worst_verdict_stands_for_a_target(promtool: Promtool, tmp_path: Path) -> None:
+def test_the_worst_verdict_stands_for_a_target(accepted: Accepted, tmp_path: Path) -> None:
     places = {code: place for place, (code, _, _) in enumerate(WORDS)}
     run(
-        promtool,
+        accepted,
         tmp_path,
         {
             'target:apc_verdict:current{target="a",verdict="healthy"}': "1",
@@ -117,9 +114,9 @@ def test_the_worst_verdict_stands_for_a_target(promtool: Promtool, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("up", "healthy", "reason"), [(1, 1, "answers"), (1, 0, "unhealthy"), (0, 0, "refused")])
-def test_an_engine_is_in_one_state(promtool: Promtool, tmp_path: Path, up: int, healthy: int, reason: str) -> None:
+def test_an_engine_is_in_one_state(accepted: Accepted, tmp_path: Path, up: int, healthy: int, reason: str) -> None:
     run(
-        promtool,
+        accepted,
         tmp_path,
         {
             'apc_engine_up{target="a"}': str(up),
@@ -131,15 +128,15 @@ def test_an_engine_is_in_one_state(promtool: Promtool, tmp_path: Path, up: int, 
     )
 
 
-def test_the_curve_has_a_bar_for_each_share(promtool: Promtool, tmp_path: Path) -> None:
+def test_the_curve_has_a_bar_for_each_share(accepted: Accepted, tmp_path: Path) -> None:
     series = {f'apc_curve_ttft_seconds{{target="a",shared_percent="{share}"}}': str(share + 1) for share in SHARES}
     expected = [(query, "0m", {"{}": float(share + 1)}) for query, share in zip(q.CURVE, SHARES, strict=True)]
-    run(promtool, tmp_path, series, *expected)
+    run(accepted, tmp_path, series, *expected)
 
 
-def test_missing_fields_and_faults_are_rows_of_one_table(promtool: Promtool, tmp_path: Path) -> None:
+def test_missing_fields_and_faults_are_rows_of_one_table(accepted: Accepted, tmp_path: Path) -> None:
     run(
-        promtool,
+        accepted,
         tmp_path,
         {
             'apc_engine_field_found{target="a",field="ttft"}': "0",

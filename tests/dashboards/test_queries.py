@@ -1,13 +1,15 @@
-"""Every query of every dashboard, asked of a real Prometheus in the states that an engine can be in."""
+"""Every query of every dashboard, asked of either generation of Prometheus in the states that an engine can be in."""
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.dashboards.world import DOWN, GATEWAY, IDLE, ROOT, V0, WORKING, ZERO_HITS, World, world
+from tests.conftest import NEWER, OLDER, ROOT
+from tests.dashboards.world import DOWN, GATEWAY, IDLE, V0, WORKING, ZERO_HITS, World, settled, world
 
 TWO = f"{WORKING}|{IDLE}"
 STATES = (WORKING, ZERO_HITS, IDLE, DOWN, V0, GATEWAY, TWO)
@@ -105,6 +107,9 @@ class Asked:
     series: dict[str, int]
 
 
+Answers = dict[str, list[Asked]]  # by generation of Prometheus
+
+
 def fill(expr: str, target: str) -> str:
     """Put values in place of variables, as Grafana does."""
     values = {"$__rate_interval": "60s", "$target": target, "$model": ".*", "$engine": ".*"}
@@ -133,18 +138,33 @@ def ask(there: World, name: str, board: dict[str, Any], now: float) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> list[Asked]:
-    boards = sorted((ROOT / "dashboards" / "out").glob("apc-*.json"))
-    with world(tmp_path_factory.mktemp("world")) as there:
-        now = there.settled()
-        answers = [a for path in boards for a in ask(there, path.stem, json.loads(path.read_text("utf-8")), now)]
-    print(table(answers))
-    return answers
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    boards = {
+        p.stem: json.loads(p.read_text("utf-8")) for p in sorted((ROOT / "dashboards" / "out").glob("apc-*.json"))
+    }
+    with world(tmp_path_factory.mktemp("world")) as seen, ThreadPoolExecutor() as pool:
+        now = settled()
+
+        def of(there: World) -> list[Asked]:
+            return [answer for name, board in boards.items() for answer in ask(there, name, board, now)]
+
+        found = dict(zip(seen, pool.map(of, seen.values()), strict=True))
+    print(table(found))
+    return found
 
 
-def table(answers: list[Asked]) -> str:
+@pytest.fixture(scope="module", params=[OLDER, NEWER])
+def asked(answers: Answers, request: pytest.FixtureRequest) -> list[Asked]:
+    return answers[request.param]
+
+
+def table(answers: Answers) -> str:
+    """Tell how many series the older and the newer Prometheus returned."""
     heads = ("dashboard", "panel", "query", *STATES)
-    rows = [(a.board, a.panel[:38], a.query[:28], *(str(a.series[state]) for state in STATES)) for a in answers]
+    rows = [
+        (a.board, a.panel[:38], a.query[:28], *(f"{a.series[state]}/{b.series[state]}" for state in STATES))
+        for a, b in zip(answers[OLDER], answers[NEWER], strict=True)
+    ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows))
     return "\n".join(["", *lines])

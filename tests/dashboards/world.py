@@ -1,9 +1,8 @@
-"""A real Prometheus that has scraped the real exporter and probe in front of simulated engines, one for each state."""
+"""An old and a new Prometheus that scraped the real exporter and probe before simulated engines, one for each state."""
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,9 +22,11 @@ from demo.engine import Engine, serving
 from demo.rank import Settings
 from demo.traffic import Plan, Traffic
 from exporter.engine import Dialect
+from native.tools import ensure
+from tests.conftest import NEWER, OLDER, ROOT
+from tests.generations import newer
 from tests.sockets import free_port
 
-ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 35.0  # of traffic before queries are asked
 SCRAPE_SECONDS: Final = 2
 SUBQUERY_STEP: Final = 15  # seconds, in the queries
@@ -37,7 +38,7 @@ GATEWAY: Final = "gateway"
 
 @dataclass(frozen=True)
 class World:
-    """Where its Prometheus is."""
+    """What one Prometheus saw of it, and where that is."""
 
     url: str
 
@@ -62,21 +63,22 @@ class World:
         values: list[str] = self.get(f"label/{found[2]}/values", **{"match[]": found[1]})
         return values
 
-    def settled(self) -> float:
-        """Return a time at which scrapes and rules are through, soon after a step of subqueries."""
-        while not SETTLING <= time.time() % SUBQUERY_STEP < SETTLING + 1:
-            time.sleep(0.2)
-        return time.time() - SCRAPE_SECONDS
+
+def settled() -> float:
+    """Return a time at which scrapes and rules are through, soon after a step of subqueries."""
+    while not SETTLING <= time.time() % SUBQUERY_STEP < SETTLING + 1:
+        time.sleep(0.2)
+    return time.time() - SCRAPE_SECONDS
 
 
 @contextmanager
-def world(folder: Path) -> Iterator[World]:
-    """Build it, let it run for a while and yield it."""
+def world(folder: Path) -> Iterator[dict[str, World]]:
+    """Build it, let it run for a while and yield it as each generation of Prometheus saw it."""
     old = Settings(dialect=Dialect.VLLM_V0, version=(0, 8, 5))
     with ExitStack() as stack:
         engines = {name: stack.enter_context(serving(Settings(blocks=600))) for name in (WORKING, ZERO_HITS, IDLE)}
         engines |= {V0: stack.enter_context(serving(old))}
-        exporter, probe, prometheus, doomed = (free_port() for _ in range(4))
+        exporter, probe, doomed = (free_port() for _ in range(3))
         urls = {name: engine.url for name, engine in engines.items()} | {DOWN: f"http://127.0.0.1:{doomed}"}
         targets = folder / "targets.yaml"
         targets.write_text(yaml.safe_dump({"targets": [{"name": name, "url": url} for name, url in urls.items()]}))
@@ -96,8 +98,8 @@ def world(folder: Path) -> Iterator[World]:
         for module in ("exporter", "probes"):
             stack.enter_context(_running([sys.executable, "-m", module], folder / f"{module}.log", environ))
         _configure(folder, {"apc-exporter": exporter, "apc-probe": probe})
-        stack.enter_context(_running(_prometheus(folder, prometheus), folder / "prometheus.log", {}))
-        found = World(f"http://127.0.0.1:{prometheus}")
+        programs = {OLDER: ensure("prometheus")["prometheus"][0], NEWER: newer("prometheus")}
+        found = {name: stack.enter_context(_prometheus(program, folder, name)) for name, program in programs.items()}
         for name in (WORKING, ZERO_HITS, V0):
             stack.enter_context(_traffic(engines[name], "timestamp" if name == ZERO_HITS else "none"))
         with _running([sys.executable, "-m", "demo.engine", "--port", str(doomed)], folder / "engine.log", {}):
@@ -106,14 +108,17 @@ def world(folder: Path) -> Iterator[World]:
         yield found
 
 
-def _prometheus(folder: Path, port: int) -> list[str]:
-    program = shutil.which("prometheus") or next(str(p) for p in (ROOT / ".tools").rglob("bin/prometheus"))
-    return [
+@contextmanager
+def _prometheus(program: str, folder: Path, name: str) -> Iterator[World]:
+    port = free_port()
+    argv = [
         program,
         f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
+        f"--storage.tsdb.path={folder / name}",
         f"--web.listen-address=127.0.0.1:{port}",
     ]
+    with _running(argv, folder / f"{name}.log", {}):
+        yield World(f"http://127.0.0.1:{port}")
 
 
 def _configure(folder: Path, jobs: Mapping[str, int]) -> None:

@@ -47,7 +47,7 @@ def mutate(text: bytes, chance: random.Random) -> bytes:
     return text
 
 
-@settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=5_000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(st.integers(0, 2**32))
 def test_mutated_answers(seed: int) -> None:
     chance = random.Random(seed)

@@ -19,8 +19,8 @@ from tests.inputs import TESTS
 from tests.sockets import free_port
 from tests.waiting import wait_for
 
-FAST = Settings(base_ms=1, decode_ms=2, prefill_us_per_token=20)
-OFF = Settings(base_ms=1, decode_ms=2, prefill_us_per_token=20, prefix_caching=False)
+FAST = Settings(base_ms=1, decode_ms=1, prefill_us_per_token=20)
+OFF = Settings(base_ms=1, decode_ms=1, prefill_us_per_token=20, prefix_caching=False)
 
 
 def bench(tmp_path: Path, engine: Engine, *argv: str, code: int | None = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ All of promtool's tests take too long to be run again for each name. So of each 
 played that the change can reach, with only the rules that they rest on: where that fails, the whole fails too.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -120,11 +121,12 @@ class Case:
         folder.mkdir(parents=True)
         groups = {rule.group: [r.source for r in rules if r.group == rule.group] for rule in rules}
         content = {"groups": [{"name": name, "rules": sources} for name, sources in groups.items()]}
-        (folder / "rules.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
+        # JSON is YAML, and is written many times as fast.
+        (folder / "rules.yml").write_text(json.dumps(content), encoding="utf-8")
         body = {key: value for key, value in self.body.items() if key not in ASSERTIONS}
         body |= {kind: [assertion for of, assertion in pieces if of == kind] for kind in ASSERTIONS}
         path = folder / "test.yml"
-        path.write_text(yaml.safe_dump({**self.frame, "rule_files": ["rules.yml"], "tests": [body]}), encoding="utf-8")
+        path.write_text(json.dumps({**self.frame, "rule_files": ["rules.yml"], "tests": [body]}), encoding="utf-8")
         return path
 
 

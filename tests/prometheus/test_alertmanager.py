@@ -1,7 +1,6 @@
 """Who hears of an alert: the routes and inhibitions name alerts that exist, and channels come from the environment."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,10 @@ import pytest
 import yaml
 
 from exporter.checks import ConfigError
+from native.tools import ensure
 from prometheus.receivers import HEADER, SETTINGS, TEMPLATE, main, render
-from tests.conftest import ROOT
+from tests.conftest import NEWER, OLDER
+from tests.generations import newer
 from tests.prometheus.test_rules import ALERTS, OF_STACK
 
 TEXT = TEMPLATE.read_text(encoding="utf-8")
@@ -45,22 +46,26 @@ def receivers(text: str) -> dict[str, dict[str, Any]]:
     return {receiver.pop("name"): receiver for receiver in yaml.safe_load(text)["receivers"]}
 
 
-def accept(text: str, folder: Path) -> None:
-    """Ask amtool where there is one; the stack's Alertmanager brings it."""
-    tool = shutil.which("amtool") or next((str(p) for p in (ROOT / ".tools").rglob("bin/amtool")), "")
+@pytest.fixture(scope="module")
+def amtools() -> dict[str, str]:
+    """Return the amtool of either generation."""
+    return {OLDER: ensure("alertmanager")["amtool"][0], NEWER: newer("amtool")}
+
+
+def accept(tool: str, text: str, folder: Path) -> None:
     path = folder / "alertmanager.yml"
     path.write_text(text, encoding="utf-8")
-    if tool:
-        checked = subprocess.run([tool, "check-config", str(path)], capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stdout + checked.stderr
+    checked = subprocess.run([tool, "check-config", str(path)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_it_is_valid_as_it_stands_and_tells_nobody(tmp_path: Path) -> None:
-    accept(TEXT, tmp_path)
+@pytest.mark.parametrize("generation", [OLDER, NEWER])
+def test_it_is_valid_as_it_stands_and_tells_nobody(generation: str, amtools: dict[str, str], tmp_path: Path) -> None:
+    accept(amtools[generation], TEXT, tmp_path)
     assert receivers(TEXT) == {"page": {}, "ticket": {}}
     rendered = render(TEXT, {})
     assert yaml.safe_load(rendered) == CONFIG
-    accept(rendered, tmp_path)
+    accept(amtools[generation], rendered, tmp_path)
 
 
 def test_pages_and_tickets_part_and_come_by_target() -> None:
@@ -99,7 +104,7 @@ def test_only_alerts_without_a_target_silence_those_of_all_targets() -> None:
             assert 'state=~"all_down|absent"' in rule["source_matchers"]
 
 
-def test_channels_from_the_environment(tmp_path: Path) -> None:
+def test_channels_from_the_environment(amtools: dict[str, str], tmp_path: Path) -> None:
     text = render(TEXT, {**secrets(tmp_path), "GRAFANA_URL": "https://grafana.example/apc/"})
     found = receivers(text)
     assert set(found["page"]) == {"slack_configs", "pagerduty_configs", "webhook_configs"}
@@ -113,14 +118,16 @@ def test_channels_from_the_environment(tmp_path: Path) -> None:
     assert pagerduty["routing_key_file"] == str(tmp_path / "apc_pagerduty_key_file")
     assert not any(secret in text for secret in ("hooks.slack.com", KEY, "token=abc"))
     assert {**yaml.safe_load(text), "receivers": []} == {**CONFIG, "receivers": []}
+    accept(amtools[NEWER], text, tmp_path)
 
 
-def test_an_old_alertmanager_reads_no_address_from_a_file(tmp_path: Path) -> None:
+def test_an_old_alertmanager_reads_no_address_from_a_file(amtools: dict[str, str], tmp_path: Path) -> None:
     environ = {"APC_WEBHOOK_URL_FILE": secrets(tmp_path)["APC_WEBHOOK_URL_FILE"]}
     text = render(TEXT, environ, version=(0, 25))
     wanted = [{"url": "http://10.0.0.1/alerts?token=abc", "send_resolved": True}]
     assert receivers(text)["page"]["webhook_configs"] == wanted
-    accept(text, tmp_path)
+    for tool in amtools.values():
+        accept(tool, text, tmp_path)
 
 
 def test_files_may_lie_elsewhere_for_alertmanager(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """Field reports of which the alerts must or must not fire: played as series of what exporter and probe would export."""
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -14,10 +13,10 @@ import yaml
 from exporter.metrics import families
 from exporter.read import read
 from exporter.scrape import Reason, Scrape, ScrapeError
+from tests.conftest import Accepted
 from tests.inputs import CASES, cases, expectation
 from tests.prometheus.test_rules import PROMETHEUS, RULES
 
-Promtool = Callable[..., subprocess.CompletedProcess[str]]
 Samples = dict[str, float]  # series -> value
 
 STEPS = 20  # of half a minute, between two answers of an engine
@@ -166,7 +165,7 @@ def scenarios() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("case", "series"), list(scenarios()))
-def test_alerts(case: Path, series: dict[str, str], promtool: Promtool, tmp_path: Path) -> None:
+def test_alerts(case: Path, series: dict[str, str], accepted: Accepted, tmp_path: Path) -> None:
     wanted = expectation(case)["alerts"]
     wanted = wanted.get("t2", wanted)
     silent = [*wanted.get("silent", []), *(["ApcEngineDown"] if "silent_until_s" in wanted else [])]
@@ -182,10 +181,10 @@ def test_alerts(case: Path, series: dict[str, str], promtool: Promtool, tmp_path
     ]
     assert asked
     assert series
-    check(promtool, tmp_path, series, asked)
+    check(accepted, tmp_path, series, asked)
 
 
-def check(promtool: Promtool, folder: Path, series: dict[str, str], asked: list[dict[str, Any]]) -> None:
+def check(accepted: Accepted, folder: Path, series: dict[str, str], asked: list[dict[str, Any]]) -> None:
     content = {
         "rule_files": [str(path) for path in sorted((PROMETHEUS / "rules").glob("*.yml"))],
         "evaluation_interval": "30s",
@@ -200,8 +199,7 @@ def check(promtool: Promtool, folder: Path, series: dict[str, str], asked: list[
     }
     path = folder / "test.yml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    tested = promtool("test", "rules", str(path))
-    assert tested.returncode == 0, tested.stdout + tested.stderr
+    accepted("test", "rules", str(path))
 
 
 def test_every_case_of_the_alerts_is_played() -> None:
