@@ -31,6 +31,7 @@ OWN_HEADERS: Final = {"accept-encoding": "identity", "user-agent": "apc-probe"}
 CORK: Final = getattr(socket, "TCP_CORK", None)  # Linux has it
 CHAT: Final = "/v1/chat/completions"
 CLOSED: Final = ErrorClass.NETWORK  # a request that close() ended
+CLOSING: Final = 0.2  # seconds that the request under way gets to end
 TOLD_TO_END: Final = "given up: the probe was told to end"
 _Ask = Callable[[], AbstractContextManager[APIResponse[Any]]]
 
@@ -199,7 +200,11 @@ class Client:
         """Close the connection. From another thread, this ends the request under way: at once if it has been sent."""
         self._closed = True
         self._exchange.expire(CLOSED)  # closing a socket would not wake the thread that reads it
-        self._api.close()
+        if self._lock.acquire(timeout=CLOSING):  # a pool must not be closed under a request
+            try:
+                self._api.close()
+            finally:
+                self._lock.release()
 
     def _models(self, deadline: float) -> list[str]:
         place = self._place("/v1/models")

@@ -25,6 +25,7 @@ from native import settings, stack, supervisor
 from native.programs import STACK, Program, ports
 from native.settings import ROOT
 from prometheus import receivers
+from tests.conftest import NEWER, OLDER
 from tests.generations import newer
 from tests.sockets import free_port
 from tests.stack.receiver import Receiver
@@ -34,7 +35,6 @@ TIMES: Final = 15  # faster than production: a scrape and an evaluation each sec
 CANARY_SECONDS: Final = 60 / TIMES
 MODEL: Final = "qwen2.5-7b-instruct"
 LOOKBACK: Final = f"--query.lookback-delta={300 // TIMES}s"
-OLDER, NEWER = "older", "newer"
 GENERATIONS: Final = (OLDER, NEWER)
 
 
