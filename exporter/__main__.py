@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from exporter.checks import ConfigError
+from exporter.checks import ConfigError, listing
 from exporter.collector import Collector
 from exporter.config import SETTINGS, Settings, load
 from exporter.metrics import families
@@ -42,12 +42,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    width = max(len(setting.name) for setting in SETTINGS)
-    lines = [f"  {s.name:<{width}}  {s.meaning}{f' [{s.default}]' if s.default else ''}" for s in SETTINGS]
     parser = argparse.ArgumentParser(
         prog="python -m exporter",
         description="Serve the prefix-cache figures of vLLM or SGLang engines to Prometheus.",
-        epilog="settings, from the environment:\n" + "\n".join(lines) + "\n\nexit codes: 0 fine, "
+        epilog="settings, from the environment:\n" + listing(SETTINGS) + "\n\nexit codes: 0 fine, "
         "2 the call or the settings are wrong, 3 could not run\n\nexample:\n"
         "  VLLM_URL=http://localhost:8000 python -m exporter --once",
         formatter_class=argparse.RawDescriptionHelpFormatter,

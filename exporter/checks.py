@@ -19,6 +19,13 @@ class Setting:
     meaning: str
 
 
+def listing(settings: Iterable[Setting]) -> str:
+    """Return a line of help for each setting."""
+    known = list(settings)
+    width = max(len(setting.name) for setting in known)
+    return "\n".join(f"  {s.name:<{width}}  {s.meaning}{f' [{s.default}]' if s.default else ''}" for s in known)
+
+
 class ConfigError(ValueError):
     """The settings are wrong; `faults` has one line for each."""
 

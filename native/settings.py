@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from exporter import checks
 from native.errors import SettingsError
 from prometheus import receivers
 
@@ -14,12 +15,9 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """An environment variable: its default, what it means, and the form of a good value."""
+class Setting(checks.Setting):
+    """A setting with the form of a good value."""
 
-    name: str
-    default: str
-    meaning: str
     form: str = r".*"
 
 

@@ -7,9 +7,8 @@ import math
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable
 
-from exporter.checks import ConfigError, Setting
+from exporter.checks import ConfigError, listing
 from exporter.server import application, cannot_listen, run_until_stopped, serve
 from probes import bench, report
 from probes.canary import Canary, Cycle
@@ -56,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m probes",
         description="Send canary requests that share a prefix, and tell whether the engine reused it.",
-        epilog=_settings_help(SETTINGS) + "\n\nThe engines' own settings: python -m exporter --help\n\n"
+        epilog="settings, from the environment:\n"
+        + listing(SETTINGS)
+        + "\n\nThe engines' own settings: python -m exporter --help\n\n"
         "exit codes: 0 fine, 1 a fault was found, 2 the call or the settings are wrong, 3 could not run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -106,12 +107,6 @@ def _seconds(text: str) -> float:
     if not 0 <= number < math.inf:
         raise ValueError
     return number
-
-
-def _settings_help(settings: Iterable[Setting]) -> str:
-    width = max(len(setting.name) for setting in settings)
-    lines = [f"  {s.name:<{width}}  {s.meaning}{f' [{s.default}]' if s.default else ''}" for s in settings]
-    return "settings, from the environment:\n" + "\n".join(lines)
 
 
 def _given(args: argparse.Namespace) -> dict[str, str]:

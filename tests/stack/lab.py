@@ -41,17 +41,18 @@ GENERATIONS: Final = (OLDER, NEWER)
 class Lab:
     """What a test switches and looks at."""
 
-    def __init__(self, folder: Path, engines: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, folder: Path, engines: Mapping[str, Sequence[str]], others: Mapping[str, str]) -> None:
         self.run = folder / "run"
         self.receiver = Receiver()
         self._folder = folder
         self._engines = engines
         self._ports = {name: free_port() for name in engines}
+        self._urls = {name: f"http://127.0.0.1:{port}" for name, port in self._ports.items()} | dict(others)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._traffic: dict[str, ExitStack] = {}
 
     def url(self, target: str) -> str:
-        return f"http://127.0.0.1:{self._ports[target]}"
+        return self._urls[target]
 
     def start_engine(self, target: str, flags: Sequence[str] | None = None) -> None:
         """Start an engine, ending the one that ran, with its own flags or others."""
@@ -117,7 +118,7 @@ class Lab:
 
     def _environ(self) -> dict[str, str]:
         targets = self._folder / "targets.yaml"
-        listed = [{"name": name, "url": self.url(name)} for name in self._engines]
+        listed = [{"name": name, "url": self.url(name)} for name in self._urls]
         targets.write_text(yaml.safe_dump({"targets": listed}), encoding="utf-8")
         chosen = {port.setting: str(free_port()) for port in ports(STACK)}
         inherited = {
@@ -179,9 +180,9 @@ class Lab:
 
 
 @contextmanager
-def lab(folder: Path, engines: Mapping[str, Sequence[str]]) -> Iterator[Lab]:
-    """Start it in front of engines, given their flags by target, and end all of it."""
-    found = Lab(folder, engines)
+def lab(folder: Path, engines: Mapping[str, Sequence[str]], others: Mapping[str, str] | None = None) -> Iterator[Lab]:
+    """Start it in front of engines, given their flags by target, and end all of it; others run already, at a URL."""
+    found = Lab(folder, engines, others or {})
     with pytest.MonkeyPatch.context() as monkeypatch:
         try:
             found.start(monkeypatch)
