@@ -34,13 +34,15 @@ def run(environ: Mapping[str, str], engine: str) -> list[str]:
     stack.down(demo.run)  # an earlier demo's last minute would pass for this one's
     folder.delete(demo.run)
     services = {service.name: service for service in stack.up(demo, programs)}
+    kind = {"engine": f" ({engine})"}
     ratio = _await(services["prometheus"], "a hit rate", HIT_RATIO)
     warm, cold = (_await(services["prometheus"], f"TTFT, {a}", TTFT.format(arm=a)) for a in ("repeat", "control"))
     return [
-        f"Prometheus   {services['prometheus'].url}",
-        f"Exporter     {services['exporter'].url}",
-        f"Engine       {services['engine'].url} ({engine})",
-        f"Probe        {services['probe'].url}",
+        *(
+            f"{name.capitalize():<12} {service.url}{kind.get(name, '')}"
+            for name, service in services.items()
+            if service.url
+        ),
         f"Hit rate     {100 * ratio:.1f} % since the start ({MEANING})",
         f"First token  {1000 * warm:.0f} ms after a prompt whose prefix is cached, {1000 * cold:.0f} ms else",
     ]

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from demo.engine import Engine, serving
+from demo.engine import serving
 from demo.rank import Settings
 from demo.traffic import Plan, Traffic
 from exporter.engine import Dialect
@@ -72,14 +72,18 @@ def settled() -> float:
 
 
 @contextmanager
-def world(folder: Path) -> Iterator[dict[str, World]]:
-    """Build it, let it run for a while and yield it as each generation of Prometheus saw it."""
+def world(folder: Path, others: Mapping[str, str] | None = None) -> Iterator[dict[str, World]]:
+    """Build it, let it run for a while and yield it as each generation of Prometheus saw it.
+
+    `others` are engines that run already, by target: they get traffic as one that works does.
+    """
+    others = others or {}
     old = Settings(dialect=Dialect.VLLM_V0, version=(0, 8, 5))
     with ExitStack() as stack:
         engines = {name: stack.enter_context(serving(Settings(blocks=600))) for name in (WORKING, ZERO_HITS, IDLE)}
         engines |= {V0: stack.enter_context(serving(old))}
         exporter, probe, doomed = (free_port() for _ in range(3))
-        urls = {name: engine.url for name, engine in engines.items()} | {DOWN: f"http://127.0.0.1:{doomed}"}
+        urls = {name: engine.url for name, engine in engines.items()} | {DOWN: f"http://127.0.0.1:{doomed}", **others}
         targets = folder / "targets.yaml"
         targets.write_text(yaml.safe_dump({"targets": [{"name": name, "url": url} for name, url in urls.items()]}))
         environ = {
@@ -101,7 +105,9 @@ def world(folder: Path) -> Iterator[dict[str, World]]:
         programs = {OLDER: ensure("prometheus")["prometheus"][0], NEWER: newer("prometheus")}
         found = {name: stack.enter_context(_prometheus(program, folder, name)) for name, program in programs.items()}
         for name in (WORKING, ZERO_HITS, V0):
-            stack.enter_context(_traffic(engines[name], "timestamp" if name == ZERO_HITS else "none"))
+            stack.enter_context(_traffic(engines[name].url, "timestamp" if name == ZERO_HITS else "none"))
+        for url in others.values():
+            stack.enter_context(_traffic(url, "none"))
         with _running([sys.executable, "-m", "demo.engine", "--port", str(doomed)], folder / "engine.log", {}):
             time.sleep(DOWN_AFTER)
         time.sleep(SECONDS - DOWN_AFTER)
@@ -157,9 +163,9 @@ def _running(argv: list[str], log: Path, environ: dict[str, str]) -> Iterator[No
 
 
 @contextmanager
-def _traffic(engine: Engine, poison: str) -> Iterator[None]:
+def _traffic(url: str, poison: str) -> Iterator[None]:
     stop = threading.Event()
-    plan = Plan(url=engine.url, model=engine.settings.model, rate=3.0, poison=poison, max_tokens=8)
+    plan = Plan(url=url, model=Settings.model, rate=3.0, poison=poison, max_tokens=8)
     thread = threading.Thread(target=Traffic(plan, stop).run, args=(600.0,), daemon=True)
     thread.start()
     try:
