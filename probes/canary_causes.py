@@ -233,10 +233,11 @@ def reuse_saves_little(evidence: Evidence) -> Verdict | None:
         return None
     if len(evidence.of(Arm.REPEAT)) < MANY_REPLIES:
         return None
+    sooner = f"only {gain:.0%}" if gain > 0 else "no"
     return notice(
         Code.REUSE_SAVES_LITTLE,
-        f"Tokens are reused, yet the first token comes only {gain:.0%} sooner: the floor under a warm request is the "
-        "host (kernel launches in eager mode, queueing, network), not the prefill.",
+        f"Tokens are reused, yet the first token comes {sooner} sooner: the floor under a warm request is the host "
+        "(kernel launches in eager mode, queueing, network), not the prefill.",
         "start vLLM without --enforce-eager, and compare apc_queue_seconds with apc_prefill_seconds",
         gain=gain,
         cold_ttft_seconds=cold,
