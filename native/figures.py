@@ -16,7 +16,8 @@ STEP: Final = 120  # seconds of a sparkline that a character stands for
 UP: Final = "max by (target) (apc_engine_up)"
 KNOWN: Final = "group by (target) (apc_engine_up or apc_canary_interval_seconds)"  # a gateway has a canary alone
 VERDICT: Final = "target:apc_verdict:current"
-LOOKED_UP: Final = "sum by (target) (engine:apc_lookup_tokens:rate5m)"
+# There once a whole window has been seen: before, little traffic is a young window and no finding.
+LOOKED_UP: Final = "sum by (target) (engine:apc_lookup_tokens:rate5m and engine:apc_lookup_tokens:rate5m offset 5m)"
 HIT: Final = "target:apc_organic_hit:ratio_rate5m"
 TTFT: Final = 'target:apc_canary_ttft_seconds:median15m{{arm="{arm}"}}'
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
