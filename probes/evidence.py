@@ -122,6 +122,11 @@ class Evidence:
         return [r for r in self.of(Arm.REPEAT, Arm.RETAINED) if r.cached_tokens is not None and r.prompt_tokens]
 
     @property
+    def survival_unknown(self) -> bool:
+        """Whether the canary's prefix is too new to tell if one stays in the cache until the next cycle."""
+        return any(reply.arm == Arm.RETAINED for reply in self.replies) and not self.of(Arm.RETAINED)
+
+    @property
     def reuse(self) -> bool | None:
         """Whether a prompt sent again at once was found; None where that cannot be told."""
         told = [r for r in self.of(Arm.REPEAT) if r.cached_tokens is not None]

@@ -5,7 +5,7 @@ from typing import Final
 from exporter.window import Quality, State
 from probes.canary_causes import LARGE_BLOCK, MANY_UNITS
 from probes.evidence import Evidence
-from probes.verdict import Code, Verdict, fault, info, warning
+from probes.verdict import Code, Verdict, fault, info, notice, warning
 
 FEW_UNITS: Final = 2.5  # units found per request: the head of the prompt and no more
 EVEN: Final = 2.0  # the busiest engine has at most so many times the lookups of the idlest
@@ -96,10 +96,16 @@ def prefix_varies(evidence: Evidence) -> Verdict | None:
             unit and mean and per_request is not None and per_request < FEW_UNITS * unit and mean > MANY_UNITS * unit
         ):
             return None
+    found = f"The canary's prefix is reused, the traffic's is not ({organic.hits or 0:.0f} of {organic.queries:.0f}): "
+    if evidence.survival_unknown:
+        return notice(
+            Code.UNKNOWN,
+            f"{found}either something varies early in its prompts, or the cache is too small to hold them.",
+            "wait for the next cycle, which tells whether a prefix stays; or python -m probes doctor --pause 60",
+        )
     return warning(
         Code.PREFIX_VARIES,
-        f"The canary's prefix is reused, the traffic's is not ({organic.hits or 0:.0f} of {organic.queries:.0f}): "
-        "something varies near the beginning of its prompts.",
+        f"{found}something varies near the beginning of its prompts.",
         "python -m probes doctor --prompt A.txt --prompt B.txt shows where two part; move that behind the shared text",
         hit_tokens=organic.hits or 0,
         queried_tokens=organic.queries,

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import requests
 
 from demo.engine import Engine, serving
 from demo.rank import Settings
+from exporter.collector import Collector
 from exporter.config import Target
 from exporter.engine import Dialect
 from probes.canary import Canary
@@ -80,12 +82,18 @@ def nothing(engine: Engine) -> None:
     del engine
 
 
+def canary_of(engine: Engine, **target: Any) -> Canary:
+    endpoint = Endpoint(engine.url, target.pop("api_key", ""), target.pop("model", ""))
+    return Canary(replace(CanaryTarget("t", endpoint, Names(), scraped(engine), 60.0, 10**9, 5.0, 1.0), **target))
+
+
+def scraped(engine: Engine) -> Target:
+    return Target("t", engine.url, f"{engine.url}/metrics")
+
+
 def examined(engine: Engine, traffic: Traffic = nothing, **target: Any) -> list[Verdict]:
     """Send three cycles with traffic between them, and judge."""
-    endpoint = Endpoint(engine.url, target.pop("api_key", ""), target.pop("model", ""))
-    scraped = Target("t", engine.url, f"{engine.url}/metrics")
-    canary = Canary(replace(CanaryTarget("t", endpoint, Names(), scraped, 60.0, 10**9, 5.0, 1.0), **target))
-    cycles = []
+    canary, cycles = canary_of(engine, **target), []
     for _ in range(3):
         cycles.append(canary.run())
         traffic(engine)
@@ -183,6 +191,17 @@ def test_a_restart_between_two_cycles_is_no_fault() -> None:
     with serving(FAST) as engine:
         verdicts = examined(engine, restart)
     assert {verdict.severity for verdict in verdicts} <= {Severity.OK, Severity.INFO}, verdicts
+
+
+def test_a_first_cycle_does_not_tell_a_prefix_that_varies_from_one_that_does_not_stay() -> None:
+    with serving(FAST) as engine, closing(canary_of(engine)) as canary:
+        before = Collector.of_one(scraped(engine)).scrape()[0]
+        stamped(engine)
+        first = replace(canary.run(), before=before)
+        (verdict, *_) = judge(of_cycles([first]))
+        assert (verdict.code, verdict.severity) == ("unknown", Severity.NOTICE)
+        assert "either something varies" in verdict.sentence
+        assert judge(of_cycles([first, canary.run()]))[0].code == "prefix_varies"
 
 
 def test_an_unknown_model() -> None:
