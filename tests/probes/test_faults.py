@@ -25,7 +25,7 @@ from probes.judge import judge
 from probes.outcome import Names
 from probes.verdict import Severity, Verdict
 
-FAST = Settings(base_ms=2.0, decode_ms=0.0, prefill_us_per_token=60.0)
+FAST = Settings(base_ms=2.0, decode_ms=2.0, prefill_us_per_token=60.0)
 SHARED = "You are the support desk of a network provider. " * 40  # 1920 tokens
 Traffic = Callable[[Engine], None]
 
@@ -119,7 +119,12 @@ FAULTS: dict[str, tuple[Settings, dict[str, object], Traffic, str]] = {
     "a cache too small": (replace(FAST, blocks=300), {}, flood, "canary_evicted"),
     "usage without details": (replace(FAST, prompt_tokens_details=False), {}, shared, "usage_details_off"),
     "usage details null": (FAST, {"null_details": True}, shared, "usage_details_off"),
-    "no usage": (FAST, {"no_usage": True}, shared, "unknown"),
+    "no usage, and a first token as late as any": (
+        replace(FAST, base_ms=20.0, prefill_us_per_token=0.0),
+        {"no_usage": True},
+        shared,
+        "unknown",
+    ),
     "no engine series": (FAST, {"no_metrics": True}, shared, "metrics_unusable"),
     "empty metrics": (FAST, {"empty_metrics": True}, shared, "metrics_unusable"),
     "metrics fail": (FAST, {"metrics_500": True}, shared, "metrics_unusable"),
@@ -170,6 +175,14 @@ def test_healthy(settings: Settings, traffic: Traffic) -> None:
         verdicts = examined(engine, traffic)
     assert verdicts[0].code == "healthy", verdicts
     assert {verdict.severity for verdict in verdicts} <= {Severity.OK, Severity.INFO}
+
+
+def test_without_usage_the_time_to_the_first_token_tells() -> None:
+    with serving(FAST) as engine:
+        engine.switch({"no_usage": True})
+        verdicts = examined(engine, shared)
+    assert verdicts[0].code == "healthy", verdicts
+    assert "sooner than a miss's" in verdicts[0].sentence
 
 
 def test_a_restart_between_two_cycles_is_no_fault() -> None:
