@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -12,8 +13,7 @@ from host import docker, files, reach, settings, stack
 from host.docker import Container, NoDockerError
 from host.services import SERVICES, Placed
 from native import commands as native
-from native import demo, figures, processes, web
-from native.engines import SECONDS, silent
+from native import demo, engines, figures, processes
 from native.errors import NativeError, SettingsError
 from native.report import table
 from native.settings import LOOPBACK, ROOT, run_folder
@@ -39,7 +39,7 @@ def up(args: argparse.Namespace) -> int:
             hint = f" (user admin, password in {chosen.project.env_file})" if place.service.name == "grafana" else ""
             print(f"  {place.service.name.capitalize():<12} {place.url}{hint}")
     exporter = next(place for place in ready if place.service.name == "exporter")
-    if _tell_engines(exporter, "" if chosen.values["APC_TARGETS"] else url):
+    if engines.tell(exporter.url, "" if chosen.values["APC_TARGETS"] else url, partial(_explain, url)):
         probe = next((c for c in docker.containers(chosen.project.name) if c.service == "probe"), None)
         if probe:  # within it, since what it reaches is what counts
             doctor = ["/bin/sh", "/opt/image/with-secrets", "python3", "-m", "probes", "doctor"]
@@ -48,25 +48,10 @@ def up(args: argparse.Namespace) -> int:
     return FINE
 
 
-def _tell_engines(exporter: Placed, url: str) -> bool:
-    """Say which engines do not answer, and why; `url` is empty where there are several. Returns whether all do."""
-    try:
-        unheard = silent(web.get(exporter.url, SECONDS).text)
-    except web.FAILURES as error:
-        print(f"  Engines      the exporter does not answer about them: {error}")
-        return False
-    for target, reason in unheard.items():
-        at, why = (f" at {url}" if url else ""), (f": {reason}" if reason else "")
-        print(f"  Engine       {target}{at} does not answer yet{why}; apc_engine_up is 0 until it does")
-        if url and (finding := reach.explain(url, reason, _answers_here(url))):
-            print(f"               {finding.code}: {finding.text}")
-    if not unheard:
-        print(f"  Engine       {url} answers" if url else "  Engines      all answer")
-    return not unheard
-
-
-def _answers_here(url: str) -> bool:
-    return not reach.connect(LOOPBACK, reach.port(urlsplit(url)))
+def _explain(url: str, reason: str) -> str:
+    answers_here = not reach.connect(LOOPBACK, reach.port(urlsplit(url)))
+    finding = reach.explain(url, reason, answers_here)
+    return f"{finding.code}: {finding.text}" if finding else ""
 
 
 def down(args: argparse.Namespace) -> int:

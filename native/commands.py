@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from native import demo, engines, figures, folder, grafana, processes, settings, stack, tools, web
+from native import demo, engines, figures, folder, grafana, processes, settings, stack, tools
 from native.errors import NativeError, SettingsError
-from native.programs import STACK, Service, ports
+from native.programs import STACK, ports
 from native.report import table
 from native.settings import ROOT
 from native.supervisor import RUNNING
@@ -31,8 +31,8 @@ def up(_args: argparse.Namespace) -> int:
         if service.url:
             password = f" (user admin, password in {chosen.run}/grafana/{grafana.PASSWORD})"
             print(f"  {service.name.capitalize():<12} {service.url}{password if service.name == 'grafana' else ''}")
-    if _tell_engines(chosen, services):
-        probe = next(service for service in services if service.name == "probe")
+    exporter, probe = (next(service for service in services if service.name == name) for name in ("exporter", "probe"))
+    if engines.tell(exporter.url, "" if chosen.values["APC_TARGETS"] else chosen.values["VLLM_URL"]):
         examine([sys.executable, "-m", "probes", "doctor"], {**chosen.environ, **probe.environment})
     print("  Stop it with: make down")
     return FINE
@@ -43,23 +43,6 @@ def examine(doctor: Sequence[str], environ: Mapping[str, str]) -> None:
     print("\n  What the doctor finds (again: make doctor):", flush=True)
     subprocess.run(doctor, cwd=ROOT, env=environ, check=False)  # noqa: S603 - the argv is our own
     print()
-
-
-def _tell_engines(chosen: settings.Settings, services: Sequence[Service]) -> bool:
-    """Say which engines do not answer; returns whether all do."""
-    exporter = next(service for service in services if service.name == "exporter")
-    url = "" if chosen.values["APC_TARGETS"] else f" at {chosen.values['VLLM_URL']}"
-    try:
-        silent = engines.ask(exporter)
-    except web.FAILURES as error:
-        print(f"  Engines      the exporter does not answer about them: {error}")
-        return False
-    for target, reason in silent.items():
-        why = f": {reason}" if reason else ""
-        print(f"  Engine       {target}{url} does not answer yet{why}; apc_engine_up is 0 until it does")
-    if not silent:
-        print(f"  Engine      {url} answers" if url else "  Engines      all answer")
-    return not silent
 
 
 def down(_args: argparse.Namespace) -> int:

@@ -1,11 +1,11 @@
 """What the exporter says of the engines: the stack is up without them, and tells which are not."""
 
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from native import web
-from native.programs import Service
 
 SECONDS: Final = 30.0  # the exporter waits for its engines in turn with this
 
@@ -25,6 +25,21 @@ def silent(exposition: str) -> dict[str, str]:
     }
 
 
-def ask(exporter: Service) -> dict[str, str]:
-    """Return the silent engines as the exporter sees them now; raises one of web.FAILURES."""
-    return silent(web.get(exporter.url, SECONDS).text)
+def tell(exporter: str, engine: str = "", explain: Callable[[str], str] = lambda _: "") -> bool:
+    """Print which engines do not answer, as the exporter at this URL sees them now; returns whether all do.
+
+    `engine` is the one engine's URL, empty where there are several; `explain` may add a line to a reason of it.
+    """
+    try:
+        unheard = silent(web.get(exporter, SECONDS).text)
+    except web.FAILURES as error:
+        print(f"  Engines      the exporter does not answer about them: {error}")
+        return False
+    for target, reason in unheard.items():
+        at, why = (f" at {engine}" if engine else ""), (f": {reason}" if reason else "")
+        print(f"  Engine       {target}{at} does not answer yet{why}; apc_engine_up is 0 until it does")
+        if engine and (explanation := explain(reason)):
+            print(f"               {explanation}")
+    if not unheard:
+        print(f"  Engine       {engine} answers" if engine else "  Engines      all answer")
+    return not unheard

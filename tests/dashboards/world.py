@@ -1,7 +1,6 @@
 """An old and a new Prometheus that scraped the real exporter and probe before simulated engines, one for each state."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from demo.traffic import Plan, Traffic
 from exporter.engine import Dialect
 from native.tools import ensure
 from tests.conftest import NEWER, OLDER, ROOT
+from tests.environ import inherited
 from tests.generations import newer
 from tests.sockets import free_port
 
@@ -151,9 +151,8 @@ def _configure(folder: Path, jobs: Mapping[str, int]) -> None:
 
 @contextmanager
 def _running(argv: list[str], log: Path, environ: dict[str, str]) -> Iterator[None]:
-    inherited = {n: v for n, v in os.environ.items() if not n.startswith(("VLLM_", "APC_", "GATEWAY_", "TAOTOKEN_"))}
     with log.open("w") as output:
-        process = subprocess.Popen(argv, cwd=ROOT, env=inherited | environ, stdout=output, stderr=output)
+        process = subprocess.Popen(argv, cwd=ROOT, env=inherited() | environ, stdout=output, stderr=output)
     try:
         yield
         assert process.poll() is None, log.read_text()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from host.docker import Container
 from host.services import SERVICES
 from native import web
 from native.settings import ROOT
+from tests.environ import inherited
 from tests.waiting import free_ports
 
 # The public images, or what stands in for them where none can be pulled. Grafana has no stand-in.
@@ -66,12 +66,6 @@ class Stack:
             return []
         found = json.loads(answer.text)["data"]["result"] if answer.status == 200 else []
         return [float(series["value"][1]) for series in found]
-
-
-def inherited() -> dict[str, str]:
-    """Return the environment without settings of ours."""
-    ours = re.compile(r"(VLLM|APC|COMPOSE|GF|GATEWAY|TAOTOKEN|GRAFANA|PROMETHEUS)_.*")
-    return {name: value for name, value in os.environ.items() if not ours.fullmatch(name)}
 
 
 def ask(*argv: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,6 @@ One exporter, one probe, and two generations of Prometheus and Alertmanager that
 """
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from native.programs import STACK, Program, ports
 from native.settings import ROOT
 from prometheus import receivers
 from tests.conftest import NEWER, OLDER
+from tests.environ import inherited
 from tests.generations import newer
 from tests.sockets import free_port
 from tests.stack.receiver import Receiver
@@ -121,11 +121,8 @@ class Lab:
         listed = [{"name": name, "url": self.url(name)} for name in self._urls]
         targets.write_text(yaml.safe_dump({"targets": listed}), encoding="utf-8")
         chosen = {port.setting: str(free_port()) for port in ports(STACK)}
-        inherited = {
-            n: v for n, v in os.environ.items() if not n.startswith(("VLLM_", "APC_", "GATEWAY_", "TAOTOKEN_"))
-        }
         return (
-            inherited
+            inherited()
             | chosen
             | {
                 "APC_RUN_DIR": str(self.run),

@@ -16,6 +16,7 @@ from native import folder, processes, tools, web
 from native.programs import DEMO_PORT, STACK, Program, ports
 from native.settings import read
 from native.stack import up as start
+from tests.environ import inherited
 from tests.sockets import reply, serving
 from tests.waiting import free_ports, wait_for
 
@@ -39,11 +40,10 @@ class Stack:
         self.environ = dict(zip(names, free_ports(len(names)), strict=True)) | environ | {"APC_RUN_DIR": str(run)}
 
     def native(self, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "APC_"))}
         return subprocess.run(
             [sys.executable, "-m", "native", *argv],
             cwd=ROOT,
-            env=inherited | self.environ | environ,
+            env=inherited() | self.environ | environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
