@@ -3,16 +3,17 @@
 import argparse
 import json
 import logging
-import math
 import os
 import sys
 from collections import deque
+from collections.abc import Iterable
 
 from exporter.checks import ConfigError, listing
 from exporter.server import application, cannot_listen, run_until_stopped, serve
 from probes import bench, report
+from probes.arguments import seconds
 from probes.canary import Canary, Cycle
-from probes.config import SETTINGS, CanaryTarget, Settings, load
+from probes.config import SETTINGS, CanaryTarget, Settings, asked, load
 from probes.curve import Curve
 from probes.doctor import CYCLES, InputError, Report, examine, from_files, read_log
 from probes.evidence import of_cycles
@@ -38,11 +39,12 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.command == "doctor" and _offline(args):
             return _doctor_offline(args)
-        settings = load(os.environ | _given(args))
+        given = _given(args)
+        settings = load(asked(os.environ, given.pop("VLLM_URL", "")) | given)
         if args.command == "check":
             return _check(settings)
         if args.command == "once":
-            return _once(settings, as_json=args.json)
+            return _once(_asked(settings, args), as_json=args.json)
         return _doctor(settings, args) if args.command == "doctor" else _serve(settings)
     except ConfigError as error:
         error.tell()
@@ -82,13 +84,17 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print JSON, one object a target")
     doctor.add_argument("--before", metavar="A.prom", help="a saved /metrics body")
     doctor.add_argument("--after", metavar="B.prom", help="a later one of the same engine")
-    doctor.add_argument("--interval", metavar="S", type=float, help="the seconds between the two, for rates")
+    doctor.add_argument("--interval", metavar="S", type=seconds, help="the seconds between the two, for rates")
     doctor.add_argument("--canary", metavar="R.jsonl", help="saved canary results, one JSON object a line")
-    doctor.add_argument("--log", metavar="vllm.log", help="the server's log")
+    doctor.add_argument(
+        "--log",
+        metavar="vllm.log",
+        help="the server's log; a file as those above, but with --base-url beside a live server",
+    )
     doctor.add_argument(
         "--pause",
         metavar="S",
-        type=_seconds,
+        type=seconds,
         default=0.0,
         help="seconds between two canary cycles, as long as a prefix should outlive other traffic [0]",
     )
@@ -100,13 +106,6 @@ def _parser() -> argparse.ArgumentParser:
         help="twice: two prompts that should share their beginning",
     )
     return parser
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < math.inf:
-        raise ValueError
-    return number
 
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
@@ -123,9 +122,9 @@ def _check(settings: Settings) -> int:
     return FINE
 
 
-def _once(settings: Settings, *, as_json: bool) -> int:
+def _once(targets: Iterable[CanaryTarget], *, as_json: bool) -> int:
     worst = FINE
-    for target in settings.targets:
+    for target in targets:
         canary = Canary(target)
         cycle = canary.run()
         canary.close()
@@ -138,6 +137,8 @@ def _once(settings: Settings, *, as_json: bool) -> int:
         out = report.console()
         if cycle.sent:
             out.print(report.cycle_table(cycle))
+        if cycle.note:
+            out.print(f"  not sent: {cycle.note}", markup=False)
         for line in report.verdict_lines(verdicts):
             out.print(line)
     return worst
@@ -227,6 +228,8 @@ def _job(canary: Canary, metrics: Metrics) -> Job:
         metrics.show(cycle.target, [verdict.code for verdict in verdicts])
         if cycle.failure:
             log.warning("target %s: %s: %s", cycle.target, cycle.failure.error_class, cycle.failure.message)
+        if cycle.note:
+            log.warning("target %s: %s", cycle.target, cycle.note)
         if cycle.sweep:
             log.info("target %s: sweep of the curve: %s %s", cycle.target, cycle.sweep.result, cycle.sweep.note)
         log.info("target %s: %s: %s", cycle.target, verdicts[0].code, verdicts[0].sentence)

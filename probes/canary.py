@@ -60,6 +60,7 @@ class Cycle:
     result: str  # ok, failed or over_budget
     sent: tuple[Sent, ...] = ()
     failure: Failure | None = None  # the first one
+    note: str = ""  # why it was over the budget
     before: Scrape | None = None
     after: Scrape | None = None
     unit: int = plan.DEFAULT_UNIT  # tokens, as far as the engine says
@@ -132,11 +133,11 @@ class Canary:
         shape = replace(shape, salted=shape.salted and self._salting)
         cycle = replace(cycle, unit=shape.unit)
         sent = self._calibrate(client, ends)
-        prefix_is_new = self._resize(shape.unit)
+        prefix_is_new = self._resize(shape)
         planned = plan.cycle(self._seed, self._number, self._words, shape, self._pad)
         if not any(s.result.failure for s in sent):
-            if not self._budget.allows(sum(map(self._cost, planned))):
-                return replace(cycle, result="over_budget", sent=tuple(sent), after=self._scrape())
+            if note := self._over_budget(planned):
+                return replace(cycle, result="over_budget", note=note, sent=tuple(sent), after=self._scrape())
             sent += self._send(client, planned, ends)
         failure = next((s.result.failure for s in sent if s.result.failure), None)
         cut = not failure and sum(s.planned.measures for s in sent) < len(planned)
@@ -191,7 +192,7 @@ class Canary:
         refused = curve.refused(self._cost(planned[0]))
         # The next cycle may begin within the minute, and is not to lack what this one uses.
         if not refused and not self._budget.allows(sum(map(self._cost, (*planned, *own)))):
-            refused = curve.refuse("a minute's tokens leave no room for it: raise APC_CANARY_TOKENS_PER_MINUTE")
+            refused = curve.refuse(f"a minute's tokens leave no room for it: raise {self.target.budget_setting}")
         if refused:
             return replace(cycle, sweep=refused)
         sent = self._send(client, planned, ends)
@@ -209,14 +210,18 @@ class Canary:
         short = Planned(Arm.CONTROL, messages, CALIBRATION_WORDS, measures=False)
         return self._send(client, (short,), ends) if self._budget.allows(short.most_tokens) else []
 
-    def _resize(self, unit: int) -> bool:
+    def _resize(self, shape: Shape) -> bool:
         """Fix the prompt's length; returns whether the shared prefix is another one than before."""
-        wanted = max(unit, self._assumed)
+        wanted = max(shape.unit, self._assumed)
         if self._words and wanted == self._unit:
             return False
         self._unit = wanted
-        self._words = self._calibration.words_for(plan.target_tokens(wanted))
+        self._words = self._calibration.words_for(plan.target_tokens(wanted, self._most(shape)))
         return True
+
+    def _most(self, shape: Shape) -> float:
+        """Return the tokens of a prompt that a minute's tokens allow in each request of a cycle."""
+        return (self.target.tokens_per_minute / plan.requests(shape) - plan.MAX_TOKENS) / MARGIN
 
     def _send(self, client: Client, planned: Sequence[Planned], ends: float) -> list[Sent]:
         """Send until a time of the clock, or a failure that makes the rest pointless."""
@@ -234,6 +239,15 @@ class Canary:
             if result.failure and result.failure.error_class in HOPELESS:
                 break
         return sent
+
+    def _over_budget(self, planned: Sequence[Planned]) -> str:
+        """Say why these requests are not sent; "" if they may be."""
+        takes, limit = sum(map(self._cost, planned)), self.target.tokens_per_minute
+        if self._budget.allows(takes):
+            return ""
+        return (
+            f"a cycle takes {takes} tokens, more than are left of {limit} a minute: raise {self.target.budget_setting}"
+        )
 
     def _cost(self, planned: Planned) -> int:
         """Return the most tokens that a request is reckoned to use."""
@@ -257,7 +271,9 @@ class Canary:
             self._pad += 1  # a whole number of units gives a whole unit away
         missed = repeats and all(cycle.cached(result) == 0 for result in repeats)
         if missed and not self._searched and not _stated_off(cycle.before):
-            self._assumed = next((unit for unit in SEARCHED_UNITS if unit > self._unit), 0)
+            most = self._most(_shape(cycle.before))
+            longer = (unit for unit in SEARCHED_UNITS if unit > self._unit and plan.target_tokens(unit, most) <= most)
+            self._assumed = next(longer, 0)
             self._searched = not self._assumed
 
 

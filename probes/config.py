@@ -65,6 +65,11 @@ class CanaryTarget:
     curve_interval: float = 0.0  # seconds; 0: no sweeps
     curve_tokens: int = 0  # of a sweep
 
+    @property
+    def budget_setting(self) -> str:
+        """Name of the setting that `tokens_per_minute` comes from."""
+        return (BUDGET if self.engine else GATEWAY_BUDGET).name
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -123,6 +128,13 @@ def load(environ: Mapping[str, str]) -> Settings:
     ]
     checks.done()
     return Settings(tuple(targets), value["APC_PROBE_HOST"], port)
+
+
+def asked(environ: Mapping[str, str], url: str) -> dict[str, str]:
+    """Return the environment for the one server that a call names; nothing there may lead to another. "" names none."""
+    if not url:
+        return dict(environ)
+    return {n: v for n, v in environ.items() if n not in {"APC_TARGETS", "VLLM_METRICS_URL"}} | {"VLLM_URL": url}
 
 
 def _engines(environ: Mapping[str, str], checks: Checks) -> tuple[Target, ...]:

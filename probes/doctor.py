@@ -58,14 +58,15 @@ def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None, 
         tick(name, good, seen)
         return good
 
-    canary = Canary(replace(target, interval=max(target.interval, 60.0), tokens_per_minute=10**9))
+    budget = 10**9 if target.engine else target.tokens_per_minute  # a gateway costs money
+    canary = Canary(replace(target, interval=max(target.interval, 60.0), tokens_per_minute=budget))
     try:
         for cycle in _cycles(canary, pause):
             report.cycles.append(cycle)
             if len(report.cycles) == 1 and not _first_steps(cycle, target, step):
                 break
             step(f"canary cycle {len(report.cycles)}", cycle.result == "ok", _told(cycle))
-            if cycle.failure:
+            if cycle.result != "ok":
                 break
     finally:
         canary.close()
@@ -125,6 +126,8 @@ def _first_steps(cycle: Cycle, target: CanaryTarget, step: Callable[[str, bool, 
 def _told(cycle: Cycle) -> str:
     if cycle.failure:
         return f"{cycle.failure.error_class}: {cycle.failure.message}"
+    if cycle.note:
+        return f"not sent: {cycle.note}"
     cold = [f"{r.ttft * 1000:.0f} ms" for r in cycle.of(Arm.CONTROL) if r.ttft is not None]
     warm = [f"{r.ttft * 1000:.0f} ms" for r in cycle.of(Arm.REPEAT) if r.ttft is not None]
     cached = [str(cycle.cached(r)) if cycle.cached(r) is not None else "?" for r in cycle.of(Arm.REPEAT)]

@@ -8,6 +8,7 @@ word varies.
 
 import hashlib
 import itertools
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ WORDS: Final = (
     *("river", "stone", "green", "quiet", "window", "paper", "seven", "light", "garden", "winter", "table", "copper"),
     *("market", "bridge", "silver", "orange", "letter", "summer", "forest", "yellow", "engine", "harbour", "music"),
 )
-MIN_UNITS: Final = 4  # reuse units in a prompt: fewer leave too little between warm and cold
+UNITS: Final = 4  # reuse units in a prompt: fewer leave too little between warm and cold
+FEWEST_UNITS: Final = 2  # where large units would cost more than may be used: reuse shows, TTFT shows less of it
 MIN_TOKENS: Final = 1000  # below that TTFT shows little of what reuse is worth
 MAX_TOKENS: Final = 8  # generated tokens: enough to see a stream, too few to hide the effect
 DEFAULT_UNIT: Final = 16  # vLLM's default block size, where the engine does not say
@@ -96,9 +98,15 @@ class Shape:
 SHAPE: Final = Shape()
 
 
-def target_tokens(unit: int) -> int:
-    """Return the length to aim at: at least four reuse units and never near a multiple of one."""
-    units = max(MIN_UNITS, -(-MIN_TOKENS // unit))
+def target_tokens(unit: int, most: float = math.inf) -> int:
+    """Return the length to aim at: four reuse units or more, and never near a multiple of one.
+
+    Where that would be more than `most` tokens, it is as few units as still show reuse.
+    """
+    fewest = -(-MIN_TOKENS // unit)
+    units = max(UNITS, fewest)
+    while units > max(FEWEST_UNITS, fewest) and units * unit + unit // 2 > most:
+        units -= 1
     return units * unit + unit // 2
 
 
@@ -124,6 +132,11 @@ def cycle(seed: str, number: int, words: int, shape: Shape = SHAPE, pad: int = 0
     )
     repeats = [Planned(Arm.REPEAT, ask(shared, next(nonces)), words, pin) for pin in pins * (2 // len(pins) or 1)]
     return (*retained, control, *repeats)
+
+
+def requests(shape: Shape) -> int:
+    """Return the number of requests of a cycle."""
+    return len(cycle("", 0, 1, shape))
 
 
 def text(seed: str, words: int) -> str:

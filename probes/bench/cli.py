@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from exporter.checks import ConfigError
+from probes.arguments import numbers, positive, seconds
 from probes.bench import steps
 from probes.bench.cells import tables
 from probes.bench.page import page, server_lines
@@ -27,7 +28,7 @@ from probes.bench.servers import Server
 from probes.bench.steps import MODES, PROFILES, Arm, Off, Profile, Writer
 from probes.canary import takes_salt
 from probes.client import Failed
-from probes.config import CanaryTarget, load
+from probes.config import CanaryTarget, asked, load
 from probes.report import console
 
 FINE, FAULT_FOUND, WRONG_CALL, COULD_NOT_RUN = 0, 1, 2, 3
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     try:
         profile = _profile(args)
-        targets = {Arm.ON: _target(args, args.base_url, args.metrics_url)}
+        targets = {Arm.ON: _gateway(args) if args.gateway else _target(args, args.base_url, args.metrics_url)}
         if args.baseline_url:
             targets[Arm.OFF] = _target(args, args.baseline_url, args.baseline_metrics_url)
     except ConfigError as error:
@@ -86,29 +87,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", choices=PROFILES, default="article", help="quick: under a minute; full: all modes [article]")
     add("--modes", metavar="A,B", help=f"of {', '.join(MODES)} [the profile's]")
     add("--off", choices=[Off.SALT, Off.HEAD], help="without a baseline: a cache_salt, or a unique first word")
-    add("--repetitions", type=_positive, metavar="N", help="of each figure [the profile's; fewer than 6: no intervals]")
-    add("--prefix-tokens", type=_positive, metavar="N", help=f"of the five rounds' prompt [{steps.ARTICLE_TOKENS}]")
+    add("--repetitions", type=positive, metavar="N", help="of each figure [the profile's; fewer than 6: no intervals]")
+    add("--prefix-tokens", type=positive, metavar="N", help=f"of the five rounds' prompt [{steps.ARTICLE_TOKENS}]")
     for name, unit in LISTS.items():
-        add(f"--{name}", type=_numbers, metavar="A,B", help=f"of that sweep, in {unit} [the profile's]")
-    add("--turns", type=_positive, metavar="N", help="of the chat [the profile's]")
-    add("--max-tokens", type=_positive, metavar="N", help="to generate [32; quick: 16]")
-    add("--timeout", type=float, metavar="S", default=120.0, help="seconds for one request [120]")
-    add("--limit", type=float, metavar="S", help="seconds after which no request is begun [quick: 50]")
+        add(f"--{name}", type=numbers, metavar="A,B", help=f"of that sweep, in {unit} [the profile's]")
+    add("--turns", type=positive, metavar="N", help="of the chat [the profile's]")
+    add("--max-tokens", type=positive, metavar="N", help="to generate [32; quick: 16]")
+    add("--timeout", type=seconds, metavar="S", default=120.0, help="seconds for one request [120]")
+    add("--limit", type=seconds, metavar="S", help="seconds after which no request is begun [quick: 50]")
     add("--seed", metavar="TEXT", help="of the prompts; the same one again finds them cached [random]")
     add("--json", metavar="FILE", type=Path, help="write all figures and samples")
     add("--html", metavar="FILE", type=Path, help="write one page with the plots")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(sorted({int(part) for part in text.split(",")}))
 
 
 def _profile(args: argparse.Namespace) -> Profile:
@@ -126,20 +116,18 @@ def _profile(args: argparse.Namespace) -> Profile:
     return replace(PROFILES[args.profile], **given | ({"modes": modes} if modes else {}))
 
 
+def _gateway(args: argparse.Namespace) -> CanaryTarget:
+    """Return the gateway of the environment. Raises ConfigError."""
+    found = [target for target in load(os.environ).targets if target.engine is None]
+    if args.base_url or not found:
+        raise ConfigError(["--gateway: takes GATEWAY_BASE_URL, GATEWAY_API_KEY, GATEWAY_MODEL, and no --base-url"])
+    return found[0]
+
+
 def _target(args: argparse.Namespace, url: str | None, metrics_url: str | None) -> CanaryTarget:
     """Return the server to ask, its key from the environment. Raises ConfigError."""
-    if args.gateway and url is args.base_url:
-        found = [target for target in load(os.environ).targets if target.engine is None]
-        if args.base_url or not found:
-            raise ConfigError(["--gateway: takes GATEWAY_BASE_URL, GATEWAY_API_KEY, GATEWAY_MODEL, and no --base-url"])
-        return found[0]
-    environ: dict[str, str] = {**os.environ, **({"VLLM_MODEL": args.model} if args.model else {})}
-    if url:
-        environ = {name: value for name, value in environ.items() if name not in {"APC_TARGETS", "VLLM_METRICS_URL"}}
-        environ["VLLM_URL"] = url
-    if metrics_url:
-        environ["VLLM_METRICS_URL"] = metrics_url
-    return load(environ).targets[0]
+    given = {"VLLM_MODEL": args.model, "VLLM_METRICS_URL": metrics_url}
+    return load(asked(os.environ, url or "") | {name: value for name, value in given.items() if value}).targets[0]
 
 
 def _bench(args: argparse.Namespace, profile: Profile, servers: Mapping[Arm, Server], command: str) -> Report:
@@ -203,7 +191,7 @@ def _deliver(report: Report, args: argparse.Namespace) -> int:
     for path, text in written.items():
         if path:
             try:
-                path.write_text(text)
+                path.write_text(text, encoding="utf-8")
             except OSError as error:
                 print(f"Cannot write {path}: {error.strerror}", file=sys.stderr)
                 return COULD_NOT_RUN
@@ -213,4 +201,4 @@ def _deliver(report: Report, args: argparse.Namespace) -> int:
 
 
 def _told(error: Exception) -> str:
-    return f"{error.failure.message} {error.failure.remedy}" if isinstance(error, Failed) else str(error)
+    return f"{error.failure.message}; {error.failure.remedy}" if isinstance(error, Failed) else str(error)

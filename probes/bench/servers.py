@@ -78,7 +78,7 @@ class Server:
         for words in LEARNING_WORDS:
             result = self.send(plan.messages(plan.text(f"{seed}/{words}", words), "One word, please."))
             if result.failure:
-                raise ValueError(f"{result.failure.message} {result.failure.remedy}")
+                raise ValueError(f"{result.failure.message}; {result.failure.remedy}")
             if not result.prompt_tokens:
                 raise ValueError("the server does not say how long a prompt was (usage.prompt_tokens)")
             calibration = calibration.learn(words, result.prompt_tokens)

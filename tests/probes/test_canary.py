@@ -1,5 +1,6 @@
 """Cycles against the simulated engine: what is sent, what is learned, what is exported."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from exporter.snapshot import Snapshot
 from probes.budget import Budget
 from probes.canary import Canary, Cycle
 from probes.client import Endpoint
-from probes.config import CanaryTarget
+from probes.config import CanaryTarget, load
 from probes.metrics import Metrics, hit_ratio, median_ttft, seconds_per_token
 from probes.outcome import ErrorClass, Names
 from probes.plan import Arm
@@ -182,6 +183,51 @@ def test_the_budget_is_never_exceeded(engine: Engine) -> None:
     assert [cycle.result for cycle in cycles] == ["ok", "over_budget", "over_budget", "over_budget"]
     used = sum((s.result.prompt_tokens or 0) + (s.result.completion_tokens or 0) for c in cycles for s in c.sent)
     assert 0 < used <= 6000
+
+
+def test_the_search_for_a_longer_unit_keeps_within_the_default_budget() -> None:
+    """A canary that finds nothing goes on asking, so that it sees when reuse is back."""
+    (default,) = load({}).targets
+    with serving(FAST, faults={"lookup_skipped": True}) as engine:
+        now = [0.0]
+        made = Canary(replace(target(engine.url), tokens_per_minute=default.tokens_per_minute), lambda: now[0])
+        cycles = []
+        for _ in range(6):
+            cycles.append(made.run())
+            now[0] += 60
+        engine.switch({"lookup_skipped": None})
+        cycles.append(made.run())
+        made.close()
+    lengths = [cycle.of(Arm.REPEAT)[0].prompt_tokens or 0 for cycle in cycles]
+    assert [cycle.result for cycle in cycles] == ["ok"] * 7
+    assert max(lengths) > 3 * 1024
+    assert lengths[-1] < 1100
+    assert all(hits for hits in cached(cycles[-1], Arm.REPEAT))
+
+
+@pytest.mark.parametrize(
+    ("unit", "budget", "tokens"),
+    [(1600, 20_000, 2.5 * 1600), (528, 20_000, 4.5 * 528), (528, 8_000, 2.5 * 528), (16, 6_000, 63.5 * 16)],
+)
+def test_a_large_unit_gets_a_prompt_that_the_budget_allows(unit: int, budget: int, tokens: float) -> None:
+    with serving(replace(FAST, block_size=unit)) as engine, canary(engine, budget=budget) as made:
+        cycle = made.run()
+    assert cycle.result == "ok"
+    assert cycle.of(Arm.REPEAT)[0].prompt_tokens == pytest.approx(tokens, rel=0.1)
+    assert all(hits for hits in cached(cycle, Arm.REPEAT))
+
+
+def test_what_a_cycle_would_take_is_said(engine: Engine) -> None:
+    with canary(engine, budget=2000) as made:
+        cycle = made.run()
+    assert cycle.result == "over_budget"
+    needed = re.fullmatch(
+        r"a cycle takes (\d+) tokens, more than are left of 2000 a minute: raise APC_CANARY_TOKENS_PER_MINUTE",
+        cycle.note,
+    )
+    assert needed
+    with canary(engine, budget=int(needed[1]) + 1000) as made:
+        assert made.run().result == "ok"
 
 
 def test_a_minute_later_the_budget_is_new() -> None:

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,56 @@ def test_once_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "TTFT ms" in shown
     assert shown.count("repeat") == 2
+
+
+def test_a_call_that_names_a_server_asks_it_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    listed = tmp_path / "targets.yaml"
+    listed.write_text("targets: [{name: other, url: http://127.0.0.1:1}]\n", encoding="utf-8")
+    triple = {"GATEWAY_BASE_URL": "http://127.0.0.1:1", "GATEWAY_API_KEY": "k", "GATEWAY_MODEL": "m"}
+    others = {"APC_TARGETS": str(listed), "VLLM_METRICS_URL": "http://127.0.0.1:1/metrics", **triple}
+    for name, value in others.items():
+        monkeypatch.setenv(name, value)
+    with serving(FAST) as engine:
+        assert main(["once", "--base-url", engine.url, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["result"] == "ok"  # one object: the gateway was not asked
+        assert main(["doctor", "--base-url", engine.url]) == 0
+    shown = capsys.readouterr().out
+    assert f"vllm: {engine.url}" in shown
+    assert "vllm-v1 0.32.0" in shown
+    assert "gateway" not in shown
+
+
+def test_the_doctor_keeps_to_a_gateway_s_budget(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(FAST) as engine:
+        settings = {"VLLM_URL": engine.url, "GATEWAY_BASE_URL": engine.url, "GATEWAY_API_KEY": "k"}
+        settings |= {"GATEWAY_MODEL": "qwen2.5-7b-instruct", "GATEWAY_TOKENS_PER_MINUTE": "6000"}
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("canary cycle 3") == 1
+    assert "more than are left of 6000 a minute: raise GATEWAY_TOKENS_PER_MINUTE" in " ".join(shown.split())
+    assert shown.count("healthy") == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["doctor", "--pause", "soon"], "argument --pause: 'soon' is no number of seconds, 0 or more"),
+        (["bench", "--timeout", "-1"], "argument --timeout: '-1' is no number of seconds, 0 or more"),
+        (["bench", "--repetitions", "0"], "argument --repetitions: '0' is no whole number from 1"),
+        (["bench", "--clients", "1;4"], "argument --clients: '1;4' is no list of whole numbers such as 1,4,16"),
+    ],
+)
+def test_wrong_arguments_are_told_in_words(argv: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
 
 
 def test_once_against_nothing_names_the_setting(capsys: pytest.CaptureFixture[str]) -> None:
