@@ -63,7 +63,7 @@ def windows(readings: Iterable[Reading]) -> list[Window]:
 
 def of_reading(reading: Reading) -> Window:
     """Return the window of one stage on one server."""
-    before, after = _found(reading.before), _found(reading.after)
+    before, after = (scrape.snapshot if scrape else None for scrape in (reading.before, reading.after))
     told = [one for one in reading.samples if one.cached is not None]
     sent = {
         "stage": reading.stage,
@@ -140,10 +140,6 @@ def _others(ttft: Mean | None, prompt: float | None, samples: Iterable[Sample]) 
     if prompt and not failed and prompt > sent * (1 + SPARE):
         return f"the engine counted {prompt:.0f} prompt tokens, {sent} of them the bench's"
     return ""
-
-
-def _found(scrape: object) -> Snapshot | None:
-    return getattr(scrape, "snapshot", None)
 
 
 def _mean(before: Snapshot, after: Snapshot, read: Callable[[Cache], Histogram | None]) -> Mean | None:

@@ -51,7 +51,7 @@ def server_lines(report: Report) -> list[str]:
             "KV blocks": one.blocks,
         }
         told = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-        what = f"vLLM {one.version}" if one.version else "no engine's metrics in reach"
+        what = f"{one.engine} {one.version}".rstrip() or "no engine's metrics in reach"
         lines.append(f"{arm}: {one.url}, {one.model or 'model not told'}, {what}{', ' if told else ''}{told}")
     return lines
 

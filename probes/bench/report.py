@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from exporter.engine import Dialect
 from exporter.scrape import Scrape
 from probes.bench import capacity, counters, findings, summary
 from probes.bench.capacity import Round
@@ -29,6 +30,7 @@ class About:
     block_size: int | None = None
     reuse_unit: int | None = None
     blocks: int | None = None
+    engine: str = ""  # vLLM or SGLang
 
     @property
     def room(self) -> int | None:
@@ -82,6 +84,7 @@ def about(url: str, model: str, scrape: Scrape | None) -> About:
         facts.stated_block_size,
         unit,
         facts.blocks,
+        "SGLang" if found.dialect is Dialect.SGLANG else "vLLM",
     )
 
 

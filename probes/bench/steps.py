@@ -132,18 +132,17 @@ class Writer:
         return " ".join(f"{' '.join(words[start : start + length]).capitalize()}." for start in starts)
 
 
-def stages(profile: Profile, writer: Writer, *, off: bool = True) -> list[Stage]:
-    """Return all that the profile asks for; without `off`, of the first arm alone.
+def stages(profile: Profile, writer: Writer) -> list[Stage]:
+    """Return all that the profile asks for.
 
     Each mode takes one repetition in turn, so that every figure is spread over the whole run: what disturbs a part of
     it then shows in the intervals, where it would else have moved one mode alone and left no trace.
     """
-    arms = (Arm.ON, Arm.OFF) if off else (Arm.ON,)
     return [
         stage
         for repetition in range(profile.repetitions)
         for mode in profile.modes
-        for stage in MAKERS[mode](profile, writer, arms, repetition)
+        for stage in MAKERS[mode](profile, writer, (Arm.ON, Arm.OFF), repetition)
     ]
 
 
