@@ -27,14 +27,14 @@ SETTINGS: Final = (
     Setting("APC_TARGETS", "", "a YAML file with several engines, in place of VLLM_URL"),
     Setting("APC_EXPORTER_HOST", LOOPBACK, "address that the exporter listens on", r"[\w.:-]+"),
     Setting("APC_PROBE_HOST", LOOPBACK, "address that the probe listens on", r"[\w.:-]+"),
-    Setting("APC_SCRAPE_INTERVAL", "15s", "time between two scrapes", r"[1-9]\d*(s|m)"),
+    Setting("APC_SCRAPE_INTERVAL", "15s", "time between two scrapes, at most 30s", r"[1-9]\d*(s|m)"),
     Setting("PROMETHEUS_RETENTION_TIME", "30d", "for how long Prometheus keeps its data", _DURATION),
     Setting("PROMETHEUS_RETENTION_SIZE", "5GB", "how much of it Prometheus keeps", r"\d+(\.\d+)?([KMGTPE]?B)"),
     Setting("APC_RUN_DIR", ".run", "folder of logs, data and rendered configuration"),
     *(Setting(known.name, known.default, known.meaning) for known in receivers.SETTINGS),
 )
-# Recorded rates look back 5 minutes and need four samples in them.
-LONGEST_INTERVAL_SECONDS: Final = 75
+# The rules' shortest window is a minute, and a rate needs two scrapes in it.
+LONGEST_INTERVAL_SECONDS: Final = 30
 # What the programs read besides SETTINGS, and perhaps in no table of ours: keys have any name.
 _PASSED_ON: Final = re.compile(
     r"(VLLM|APC|TAOTOKEN|GATEWAY)_.*|.*(KEY|TOKEN|SECRET|PASSWORD)|(?i:(https?|no|all)_proxy)"
@@ -73,8 +73,8 @@ def read(environ: Mapping[str, str], ports: Iterable[Port]) -> Settings:
     faults += _duplicates({port.setting: values[port.setting] for port in ports})
     if not faults and seconds(values["APC_SCRAPE_INTERVAL"]) > LONGEST_INTERVAL_SECONDS:
         faults.append(
-            f"APC_SCRAPE_INTERVAL: {values['APC_SCRAPE_INTERVAL']} is too long for rates over 5 minutes; "
-            f"at most {LONGEST_INTERVAL_SECONDS}s"
+            f"APC_SCRAPE_INTERVAL: {values['APC_SCRAPE_INTERVAL']} is too long: the alerts' shortest window, a minute, "
+            f"has to hold two scrapes; at most {LONGEST_INTERVAL_SECONDS}s"
         )
     if faults:
         raise SettingsError("\n".join(faults))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.metrics import FAMILIES as EXPORTED
+from native.settings import LONGEST_INTERVAL_SECONDS
 from probes.metrics import FAMILIES as PROBED
 from tests.conftest import Accepted, Promtool
 from tests.inputs import TESTS, cases, expectation
@@ -105,10 +106,10 @@ def test_thresholds_are_single_numbers_and_compared_with() -> None:
     assert set(thresholds) <= {name for rule in RULES for name in rule.uses}
 
 
-def test_windows_hold_four_scrapes() -> None:
+def test_windows_hold_four_scrapes_and_two_at_the_longest_interval() -> None:
     interval = re.search(r"scrape_interval: (\w+)", (PROMETHEUS / "prometheus.yml").read_text(encoding="utf-8"))
     assert interval
-    shortest = 4 * minutes(interval[1])
+    shortest = max(4 * minutes(interval[1]), 2 * minutes(f"{LONGEST_INTERVAL_SECONDS}s"))
     for rule in RULES:
         for window in WINDOW.findall(rule.source["expr"]):
             assert minutes(window.replace("1d", "24h")) >= shortest, rule.name
