@@ -10,7 +10,7 @@ import yaml
 from host.reach import from_container
 
 INSIDE: Final = "/etc/apc"  # where compose.yaml mounts the files
-ADDRESSES: Final = ("VLLM_URL", "VLLM_METRICS_URL", "VLLM_KV_EVENTS", "GATEWAY_BASE_URL", "TAOTOKEN_BASE_URL")
+ADDRESSES: Final = ("VLLM_URL", "VLLM_METRICS_URL", "GATEWAY_BASE_URL", "TAOTOKEN_BASE_URL")
 
 
 @dataclass(slots=True)

@@ -17,20 +17,14 @@ def test_addresses_of_this_machine_become_those_of_a_container() -> None:
             "VLLM_URL": "http://localhost:8000",
             "VLLM_METRICS_URL": "http://gpu-1:9/metrics",
             "TAOTOKEN_BASE_URL": "http://127.0.0.1:7000/api",
-            "VLLM_KV_EVENTS": "tcp://localhost:5557",
         }
     )
     assert found.settings == {
         "VLLM_URL": "http://host.docker.internal:8000",
         "VLLM_METRICS_URL": "http://gpu-1:9/metrics",
         "TAOTOKEN_BASE_URL": "http://host.docker.internal:7000/api",
-        "VLLM_KV_EVENTS": "tcp://host.docker.internal:5557",
     }
-    assert [said for said, _ in found.rewritten] == [
-        "http://localhost:8000",
-        "tcp://localhost:5557",
-        "http://127.0.0.1:7000/api",
-    ]
+    assert [said for said, _ in found.rewritten] == ["http://localhost:8000", "http://127.0.0.1:7000/api"]
 
 
 def test_files_are_copied_and_named_as_a_container_sees_them(tmp_path: Path) -> None:
