@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from native.settings import LOOPBACK
+from probes.verdict import Code
+
 GATEWAY: Final = "host.docker.internal"
-DNS: Final = "DNS"
-LOCALHOST: Final = "LOCALHOST_IN_CONTAINER"
-LOOPBACK: Final = "BOUND_TO_LOOPBACK"
-SILENT: Final = "NOTHING_LISTENS"
-FILTERED: Final = "FILTERED"
+FILTERED: Final = "filtered"  # which the doctor cannot tell from a slow engine
 SECONDS: Final = 2.0
 _LOCAL: Final = frozenset({"localhost", "ip6-localhost", "0.0.0.0", "::1", "::"})  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A reason, and a sentence with the remedy."""
+    """A reason, by the doctor's name where it has one, and a sentence with the remedy."""
 
     code: str
     text: str
@@ -57,13 +56,14 @@ def explain(url: str, reason: str, answers_on_loopback: bool | None = None) -> F
     host, number = parts.hostname or "", port(parts)
     if reason == "dns":
         return Finding(
-            DNS,
+            Code.DNS,
             f"{host} is no name inside a container: those of /etc/hosts and .local are not known there. Use an IP "
             f"address or a full name; for this machine, {GATEWAY}",
         )
     if is_local(url):
         return Finding(
-            LOCALHOST, f"in a container {host} is the container itself: write {from_container(url)} for this machine"
+            Code.LOCALHOST_IN_CONTAINER,
+            f"in a container {host} is the container itself: write {from_container(url)} for this machine",
         )
     if host != GATEWAY or reason not in {"refused", "timeout"}:
         return None
@@ -75,10 +75,11 @@ def explain(url: str, reason: str, answers_on_loopback: bool | None = None) -> F
         )
     if answers_on_loopback is False:
         return Finding(
-            SILENT, f"nothing listens on port {number} of this machine: is the engine started, or still loading?"
+            Code.STARTING_OR_DOWN,
+            f"nothing listens on port {number} of this machine: is the engine started, or still loading?",
         )
     return Finding(
-        LOOPBACK,
+        Code.BOUND_TO_LOOPBACK,
         f"the engine {'listens' if answers_on_loopback else 'may listen'} on 127.0.0.1 only, where no container gets "
         f"to: start it with --host 0.0.0.0 and keep port {number} off other networks with a firewall, or join the "
         "engine's container to this stack's network",
@@ -106,4 +107,4 @@ def foresee(url: str, gateway: str) -> Finding | None:
     if parts.hostname != GATEWAY or not gateway:
         return None
     reason = connect(gateway, port(parts))
-    return explain(url, reason, answers_on_loopback=not connect("127.0.0.1", port(parts))) if reason else None
+    return explain(url, reason, answers_on_loopback=not connect(LOOPBACK, port(parts))) if reason else None

@@ -218,11 +218,11 @@ def test_an_engine_that_no_container_reaches_is_explained_and_one_that_loads_is_
         with socket.create_server(("127.0.0.1", 0)) as engine:
             told = stack.up(VLLM_URL=f"http://localhost:{engine.getsockname()[1]}")
         assert "is asked for as http://host.docker.internal" in told
-        assert told.count("BOUND_TO_LOOPBACK: the engine listens on 127.0.0.1 only") == 2  # before the start, and after
+        assert told.count("bound_to_loopback: the engine listens on 127.0.0.1 only") == 2  # before the start, and after
 
         port = free_port()
         told = stack.up(VLLM_URL=f"http://localhost:{port}")
-        assert f"NOTHING_LISTENS: nothing listens on port {port}" in told
+        assert f"starting_or_down: nothing listens on port {port}" in told
         wait_for(lambda: stack.query("apc_engine_up") == [0.0])
         with socket.create_server((docker.gateway(), port)) as engine:
             threading.Thread(target=_answer, args=(engine,), daemon=True).start()
