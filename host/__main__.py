@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from exporter.checks import Setting, listing
 from host import commands
@@ -10,6 +11,8 @@ from host.services import SERVICES
 from host.settings import SETTINGS
 from native import cli
 from native.settings import SETTINGS as SHARED
+
+WITHOUT_DOCKER: Final = {"APC_EXPORTER_HOST", "APC_PROBE_HOST"}  # a container's ports are published on 127.0.0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m host",
         description="The stack in Docker; where there is no Docker, the one of python -m native.",
         epilog="settings, from the environment or .env, besides those of exporter and probe:\n"
-        + listing([*ports, *SHARED, *SETTINGS])
+        + listing([*ports, *(setting for setting in SHARED if setting.name not in WITHOUT_DOCKER), *SETTINGS])
         + "\n\nexit codes: 0 fine, 1 a service does not run, 2 the call or the settings are wrong, "
         "3 could not run or is not up\n\nexamples:\n"
         "  VLLM_URL=http://gpu-1:8000 python -m host up\n"

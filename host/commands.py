@@ -12,15 +12,14 @@ from urllib.parse import urlsplit
 from host import docker, files, reach, settings, stack
 from host.docker import Container, NoDockerError
 from host.services import SERVICES, Placed
+from native import cli, demo, engines, figures, processes
 from native import commands as native
-from native import demo, engines, figures, processes
-from native.errors import NativeError, SettingsError
+from native.errors import NativeError
 from native.report import table
 from native.settings import LOOPBACK, ROOT, run_folder
 
 FINE: Final = 0
 FAULT: Final = 1
-NOT_UP: Final = 3
 
 
 def up(args: argparse.Namespace) -> int:
@@ -105,7 +104,7 @@ def clean(args: argparse.Namespace) -> int:
         raise NativeError("the stack runs: `make down` first")
     volumes = docker.volumes(project.name) if has_docker else []
     if volumes:
-        if not _agreed(args, f"Delete the volumes {', '.join(volumes)}, with Prometheus' and Grafana's data?"):
+        if not cli.agreed(args, f"Delete the volumes {', '.join(volumes)}, with Prometheus' and Grafana's data?"):
             return FAULT
         stack.down(project, os.environ, volumes=True)
     files.delete(run_folder(os.environ) / "docker")
@@ -114,14 +113,6 @@ def clean(args: argparse.Namespace) -> int:
 
 def _native_runs() -> bool:
     return any(processes.members(run) for run in demo.folders(run_folder(os.environ)))
-
-
-def _agreed(args: argparse.Namespace, question: str) -> bool:
-    if args.yes:
-        return True
-    if not sys.stdin.isatty():
-        raise SettingsError("clean asks before it deletes data; where nobody can answer, say --yes")
-    return input(f"  {question} [y/N] ").strip().lower() in {"y", "yes"}
 
 
 def _has_docker() -> bool:

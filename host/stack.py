@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from host import docker, engines, envfile, files, ports, reach
@@ -33,8 +34,10 @@ def up(settings: Settings) -> tuple[list[Placed], str]:
     password = _password(settings)
     files.write(settings.folder, settings.environ, found.files, found.keys)
     files.write_alertmanager(settings.folder, settings.environ)
+    interval, extra = (settings.values[name] for name in ("APC_SCRAPE_INTERVAL", "PROMETHEUS_EXTRA_CONFIG"))
+    config = files.write_prometheus(settings.folder, interval, extra)
     _tell_password(settings, password)
-    environ = environment(settings, found.settings)
+    environ = environment(settings, found, config)
     _stop_others(settings, environ)
     names = [place.service.name for place in settings.services] if settings.values["APC_WITHOUT"] else []
     argv = [*settings.project.options, "up", "--detach", "--remove-orphans", *names]
@@ -54,16 +57,18 @@ def _stop_others(settings: Settings, environ: Mapping[str, str]) -> None:
             docker.compose(argv, environ, running)
 
 
-def environment(settings: Settings, inside: Mapping[str, str]) -> dict[str, str]:
-    """Return what compose.yaml is filled in with: every setting, but no key; those lie in files."""
-    interval, extra = (settings.values[name] for name in ("APC_SCRAPE_INTERVAL", "PROMETHEUS_EXTRA_CONFIG"))
-    config = files.write_prometheus(settings.folder, interval, extra)
-    known = {name: value for name, value in settings.environ.items() if not name.endswith(KEY_ENDINGS)}
+def environment(settings: Settings, found: engines.Engines, config: Path) -> dict[str, str]:
+    """Return what compose.yaml is filled in with: the settings, and no variable that is called or used as a key."""
+    known = {
+        name: value
+        for name, value in settings.environ.items()
+        if not name.endswith(KEY_ENDINGS) and name not in found.keys
+    }
     values = {name: value for name, value in settings.values.items() if value}
     own = {"APC_RUN_DIR": str(settings.run), "APC_PROMETHEUS_CONFIG": str(config)}
     if settings.values["APC_IMAGE"]:
         own["APC_PULL_POLICY"] = "missing"
-    return {**known, **values, **inside, **own, **files.marks(settings.folder)}
+    return {**known, **values, **found.settings, **own, **files.marks(settings.folder)}
 
 
 def down(project: Project, environ: Mapping[str, str], *, volumes: bool = False) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from native.errors import NativeError
+from native.errors import NativeError, SettingsError
 
 INTERRUPTED: Final = 130
 Command = Callable[[argparse.Namespace], int]
@@ -30,6 +30,15 @@ def run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def agreed(args: argparse.Namespace, question: str) -> bool:
+    """Ask before data is deleted, unless --yes was said; raises SettingsError where nobody can answer."""
+    if args.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise SettingsError("clean asks before it deletes data; where nobody can answer, say --yes")
+    return input(f"  {question} [y/N] ").strip().lower() in {"y", "yes"}
 
 
 class Actions:

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from native import demo, engines, figures, folder, grafana, processes, settings, stack, tools
-from native.errors import NativeError, SettingsError
+from native import cli, demo, engines, figures, folder, grafana, processes, settings, stack, tools
+from native.errors import NativeError
 from native.programs import STACK, ports
 from native.report import table
 from native.settings import ROOT
@@ -120,11 +120,8 @@ def clean(args: argparse.Namespace) -> int:
     if not own.is_dir():
         print("  Nothing to delete.")
         return FINE
-    if not args.yes:
-        if not sys.stdin.isatty():
-            raise SettingsError("clean asks before it deletes data; where nobody can answer, say --yes")
-        if input(f"  Delete logs and Prometheus' data in {own}? [y/N] ").strip().lower() not in {"y", "yes"}:
-            return FAULT
+    if not cli.agreed(args, f"Delete logs and Prometheus' data in {own}?"):
+        return FAULT
     for run in (demos, own):
         folder.delete(run)
     print(f"  Deleted what the stack wrote in {own}.")

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from native import web
 
-SECONDS: Final = 30.0  # the exporter waits for its engines in turn with this
+SECONDS: Final = 30.0  # the exporter answers once the slowest of its engines has, or did not in time
 
 
 def silent(exposition: str) -> dict[str, str]:
