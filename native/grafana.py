@@ -19,8 +19,10 @@ def environment() -> Mapping[str, str]:
     """Return the variables, with the stack's settings in braces; those that say where things lie are native's."""
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
     shared: dict[str, str] = compose["services"]["grafana"]["environment"]
-    return {name: value for name, value in shared.items() if name.startswith("GF_")} | {
-        "GF_SECURITY_ADMIN_PASSWORD__FILE": f"{{run}}/grafana/{PASSWORD}",
+    shared = {name: value for name, value in shared.items() if name.startswith("GF_") and not name.endswith("__FILE")}
+    return shared | {
+        # What ends in __FILE the image's start script alone reads; this form Grafana reads itself.
+        "GF_SECURITY_ADMIN_PASSWORD": f"$__file{{{{{{run}}/grafana/{PASSWORD}}}}}",
         "GF_SECURITY_COOKIE_SECURE": "false",
         "GF_SERVER_HTTP_ADDR": LOOPBACK,
         "GF_SERVER_HTTP_PORT": "{GRAFANA_PORT}",

@@ -13,13 +13,20 @@ def test_it_is_as_closed_as_the_one_in_docker() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
     shared = compose["services"]["grafana"]["environment"]
     found = grafana.environment()
-    own = {"GF_SECURITY_ADMIN_PASSWORD__FILE", "GF_SECURITY_COOKIE_SECURE", "PROMETHEUS_URL", "DASHBOARDS_PATH"}
+    image = "GF_SECURITY_ADMIN_PASSWORD__FILE"
+    own = {image, "GF_SECURITY_COOKIE_SECURE", "PROMETHEUS_URL", "DASHBOARDS_PATH"}
     assert {name: found[name] for name in shared if name not in own} == {
         name: value for name, value in shared.items() if name not in own
     }
     assert found["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert found["GF_SERVER_HTTP_ADDR"] == "127.0.0.1"
-    assert set(shared) <= set(found)
+    assert set(shared) - {image} <= set(found)
+
+
+def test_its_password_is_read_as_a_grafana_without_the_images_start_script_reads_it() -> None:
+    found = grafana.environment()["GF_SECURITY_ADMIN_PASSWORD"]
+    assert found.format_map({"run": "/r"}) == f"$__file{{/r/grafana/{grafana.PASSWORD}}}"
+    assert not [name for name in grafana.environment() if name.endswith("__FILE")]
 
 
 def test_it_is_provisioned_and_its_password_is_random_private_and_stays(tmp_path: Path) -> None:
