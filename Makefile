@@ -26,8 +26,8 @@ down: .venv/ready ## end the stack and the demo; the data is kept
 status: .venv/ready ## what runs and where; verdict, hit rate and its last hour of each target
 	@$(PY) -m host status
 
-doctor: .venv/ready ## from the settings to a verdict, step by step: make doctor VLLM_URL=http://gpu-1:8000
-	@$(PY) -m probes doctor
+doctor: .venv/ready ## from the running probe's settings to a verdict; of another engine: make doctor VLLM_URL=http://gpu-1:8000
+	@$(PY) -m host doctor
 
 bench: .venv/ready ## what reuse is worth: make bench VLLM_URL=http://gpu-1:8000 ARGS="--profile quick"
 	@$(PY) -m probes bench $(ARGS)

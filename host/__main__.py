@@ -27,11 +27,12 @@ def _parser() -> argparse.ArgumentParser:
         description="The stack in Docker; where there is no Docker, the one of python -m native.",
         epilog="settings, from the environment or .env, besides those of exporter and probe:\n"
         + listing([*ports, *(setting for setting in SHARED if setting.name not in WITHOUT_DOCKER), *SETTINGS])
-        + "\n\nexit codes: 0 fine, 1 a service does not run, 2 the call or the settings are wrong, "
-        "3 could not run or is not up\n\nexamples:\n"
+        + "\n\nexit codes: 0 fine, 1 a service does not run or the doctor found a fault, "
+        "2 the call or the settings are wrong, 3 could not run or is not up\n\nexamples:\n"
         "  VLLM_URL=http://gpu-1:8000 python -m host up\n"
         "  COMPOSE_PROFILES=demo python -m host up       # a simulated engine and traffic\n"
         "  APC_WITHOUT=grafana python -m host up         # where there is one already\n"
+        "  python -m host doctor\n"
         "  python -m host logs --follow exporter",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -40,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         "up", commands.up, "check what is needed, start what does not run or changed, wait until all is healthy"
     )
     actions.add("down", commands.down, "end the stack, with or without Docker; the data is kept")
+    actions.add_doctor(commands.doctor)
     actions.add_common(
         commands.status,
         commands.logs,

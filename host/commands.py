@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from host import docker, files, reach, settings, stack
 from host.docker import Container, NoDockerError
 from host.services import SERVICES, Placed
-from native import cli, demo, engines, figures, processes
+from native import cli, demo, engines, envfile, figures, processes
 from native import commands as native
 from native.errors import NativeError
 from native.report import table
@@ -39,10 +39,9 @@ def up(args: argparse.Namespace) -> int:
             print(f"  {place.service.name.capitalize():<12} {place.url}{hint}")
     exporter = next(place for place in ready if place.service.name == "exporter")
     if engines.tell(exporter.url, "" if chosen.values["APC_TARGETS"] else url, partial(_explain, url)):
-        probe = next((c for c in docker.containers(chosen.project.name) if c.service == "probe"), None)
-        if probe:  # within it, since what it reaches is what counts
-            doctor = ["/bin/sh", "/opt/image/with-secrets", "python3", "-m", "probes", "doctor"]
-            native.examine(["docker", "exec", probe.name, *doctor], os.environ)
+        probe = _probe(chosen.project.name)
+        if probe:
+            native.examine(_within(probe, ["doctor"]), os.environ)
     print("  Stop it with: make down")
     return FINE
 
@@ -51,6 +50,24 @@ def _explain(url: str, reason: str) -> str:
     answers_here = not reach.connect(LOOPBACK, reach.port(urlsplit(url)))
     finding = reach.explain(url, reason, answers_here)
     return f"{finding.code}: {finding.text}" if finding else ""
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Run the doctor where the probe runs, since what that reaches is what counts; else as the native stack does."""
+    probe = None if native.names_engine() or not _has_docker() else _probe(settings.project(os.environ).name)
+    if not probe:
+        return native.doctor(args)
+    print(f"  From within {probe.name}:", file=sys.stderr)
+    return subprocess.run(_within(probe, cli.doctor_words(args)), check=False).returncode  # noqa: S603 - our own argv
+
+
+def _probe(project: str) -> Container | None:
+    running = (c for c in docker.containers(project) if c.state == "running")
+    return next((c for c in running if c.service == "probe"), None)
+
+
+def _within(probe: Container, words: list[str]) -> list[str]:
+    return ["docker", "exec", probe.name, "/bin/sh", "/opt/image/with-secrets", "python3", "-m", "probes", *words]
 
 
 def down(args: argparse.Namespace) -> int:
@@ -107,12 +124,12 @@ def clean(args: argparse.Namespace) -> int:
         if not cli.agreed(args, f"Delete the volumes {', '.join(volumes)}, with Prometheus' and Grafana's data?"):
             return FAULT
         stack.down(project, os.environ, volumes=True)
-    files.delete(run_folder(os.environ) / "docker")
+    files.delete(run_folder(envfile.merged(os.environ)) / "docker")
     return native.clean(args)
 
 
 def _native_runs() -> bool:
-    return any(processes.members(run) for run in demo.folders(run_folder(os.environ)))
+    return any(processes.members(run) for run in demo.folders(run_folder(envfile.merged(os.environ))))
 
 
 def _has_docker() -> bool:

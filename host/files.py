@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from exporter.checks import ConfigError
-from host.envfile import PASSWORD
 from native import folder as native_folder
+from native.envfile import PASSWORD
 from native.errors import SettingsError
 from native.render import prometheus_config
 from native.settings import ROOT

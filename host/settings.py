@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from host import envfile
 from host.services import OPTIONAL, PROFILES, PROJECT, Placed, chosen
+from native import envfile
 from native import settings as native
 from native.errors import SettingsError
 from native.settings import ROOT, Setting
@@ -17,7 +17,6 @@ from probes.config import load as check_engines
 SETTINGS: Final = (
     Setting("COMPOSE_PROFILES", "", f"engines to run as well: {' or '.join(PROFILES)}"),
     Setting("APC_WITHOUT", "", f"services to leave out, with commas: {', '.join(OPTIONAL)}"),
-    Setting("APC_ENV_FILE", ".env", "file of settings and keys; its first version is made with a random password"),
     Setting("COMPOSE_PROJECT_NAME", PROJECT, "name before containers and volumes", r"[a-z0-9][a-z0-9_-]*"),
     Setting("GRAFANA_COOKIE_SECURE", "false", "true where Grafana is behind https", "true|false"),
     Setting("PROMETHEUS_MEMORY", "2g", "most memory for Prometheus", r"[1-9]\d*[kmg]"),
@@ -69,15 +68,15 @@ class Settings:
 
 def project(environ: Mapping[str, str]) -> Project:
     """Return the stack that the settings mean."""
-    path = (ROOT / (environ.get("APC_ENV_FILE", "").strip() or ".env")).resolve()
-    return Project(_merge(path, environ).get("COMPOSE_PROJECT_NAME", "").strip() or PROJECT, path)
+    name = envfile.merged(environ).get("COMPOSE_PROJECT_NAME", "").strip() or PROJECT
+    return Project(name, envfile.path_in(environ))
 
 
 def read(environ: Mapping[str, str]) -> Settings:
     """Check the settings, making the settings file at the first run; raises SettingsError with every fault."""
-    path = project(environ).env_file
+    path = envfile.path_in(environ)
     added = not environ.get(envfile.PASSWORD, "").strip() and envfile.ensure_password(path)
-    merged = _merge(path, environ)
+    merged = envfile.merged(environ)
     values = {s.name: merged.get(s.name, "").strip() or s.default for s in SETTINGS}
     faults = [
         f"{s.name}: {values[s.name]!r} is not understood. Example: {s.name}={s.default}"
@@ -108,11 +107,6 @@ def read(environ: Mapping[str, str]) -> Settings:
     values |= shared | {"VLLM_MODEL_PATH": str((ROOT / values["VLLM_MODEL_PATH"]).resolve())}
     placed = tuple(Placed(s, int(values[s.port.setting]) if s.port else 0) for s in services)
     return Settings(values, merged, checked.run, Project(values["COMPOSE_PROJECT_NAME"], path), placed, added)
-
-
-def _merge(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the file's values under the environment's; a blank one counts as not given."""
-    return envfile.read(path) | {name: value for name, value in environ.items() if value.strip()}
 
 
 def _list(text: str) -> list[str]:

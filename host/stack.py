@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from host import docker, engines, envfile, files, ports, reach
+from host import docker, engines, files, ports, reach
 from host.services import PROFILES, SERVICES, Placed
 from host.settings import Project, Settings
-from native import web
+from native import envfile, web
 from native.errors import NativeError
 from native.report import Step, step
 

@@ -21,10 +21,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m native",
         description="The stack under supervisor, without Docker or root: exporter, probe, Prometheus, Alertmanager.",
-        epilog="settings, from the environment, besides those of the exporter (python -m exporter --help):\n"
+        epilog="settings, from the environment or .env, besides those of exporter and probe:\n"
         + listing([*ports, *SETTINGS])
-        + "\n\nexit codes: 0 fine, 1 a program does not run, 2 the call or the settings are wrong, "
-        "3 could not run or is not up\n\nexamples:\n"
+        + "\n\nexit codes: 0 fine, 1 a program does not run or the doctor found a fault, "
+        "2 the call or the settings are wrong, 3 could not run or is not up\n\nexamples:\n"
         "  VLLM_URL=http://gpu-1:8000 python -m native up\n"
         "  PROMETHEUS_PORT=9490 python -m native up      # where 9390 is taken\n"
         "  python -m native logs --follow exporter",
@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = cli.Actions(parser)
     actions.add("up", commands.up, "start what does not run, restart what changed, wait until all is healthy")
     actions.add("down", commands.down, "end the stack and the demo, and nothing else; the data is kept")
+    actions.add_doctor(commands.doctor)
     actions.add_common(
         commands.status,
         commands.logs,

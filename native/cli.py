@@ -41,8 +41,13 @@ def agreed(args: argparse.Namespace, question: str) -> bool:
     return input(f"  {question} [y/N] ").strip().lower() in {"y", "yes"}
 
 
+def doctor_words(args: argparse.Namespace) -> list[str]:
+    """Return the doctor's command line."""
+    return ["doctor", *(["--json"] if args.json else []), *([f"--pause={args.pause}"] if args.pause else [])]
+
+
 class Actions:
-    """The commands of a parser; both stacks have `status`, `logs` and `clean` with the same options."""
+    """The commands of a parser; both stacks have these with the same options: doctor, status, logs, clean."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._actions = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -52,6 +57,17 @@ class Actions:
         action = self._actions.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
         action.set_defaults(command=run)
         return action
+
+    def add_doctor(self, doctor: Command) -> None:
+        """Declare the doctor."""
+        examined = self.add(
+            "doctor",
+            doctor,
+            "say whether reuse works and why not, with the settings and from the place of the probe that runs; where "
+            "none does, or VLLM_URL or APC_TARGETS is set for this call, from here; exit 1 if something is to be done",
+        )
+        examined.add_argument("--json", action="store_true", help="print JSON, one object a target")
+        examined.add_argument("--pause", metavar="S", default="", help="seconds between two canary cycles [0]")
 
     def add_common(self, status: Command, logs: Command, clean: Command, *, deletes: str, examples: str) -> None:
         """Declare the three; `deletes` is what clean deletes, `examples` are names that logs takes."""

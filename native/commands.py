@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from native import cli, demo, engines, figures, folder, grafana, processes, settings, stack, tools
+from native import cli, demo, engines, envfile, figures, folder, grafana, processes, settings, stack, tools
 from native.errors import NativeError
 from native.programs import STACK, ports
 from native.report import table
@@ -24,7 +24,7 @@ NOT_UP: Final = 3
 
 def up(_args: argparse.Namespace) -> int:
     """Start the stack and print its pages."""
-    chosen = settings.read(os.environ, ports(STACK))
+    chosen = settings.read(envfile.merged(os.environ), ports(STACK))
     services = stack.up(chosen, STACK)
     print()
     for service in services:
@@ -43,6 +43,28 @@ def examine(doctor: Sequence[str], environ: Mapping[str, str]) -> None:
     print("\n  What the doctor finds (again: make doctor):", flush=True)
     subprocess.run(doctor, cwd=ROOT, env=environ, check=False)  # noqa: S603 - the argv is our own
     print()
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Run the doctor as the stack's probe would; where none runs, or the call names an engine, with the settings."""
+    environ = None if names_engine() else _probe_environ()
+    argv = [sys.executable, "-m", "probes", *cli.doctor_words(args)]
+    if environ is None:
+        environ = envfile.merged(os.environ)
+    return subprocess.run(argv, cwd=ROOT, env=environ, check=False).returncode  # noqa: S603 - the argv is our own
+
+
+def names_engine() -> bool:
+    """Whether the call itself says which engine is meant, whatever runs."""
+    return any(os.environ.get(name, "").strip() for name in ("VLLM_URL", "APC_TARGETS"))
+
+
+def _probe_environ() -> dict[str, str] | None:
+    """Return what the probe that runs was started with, less the mark of the stack; None where none runs."""
+    found = (program for run in _folders() for program, _ in stack.status(run))
+    pid = next((program.pid for program in found if program.name == "probe" and program.pid), 0)
+    environ = processes.environment(pid) if pid else {}
+    return {name: value for name, value in environ.items() if name != processes.MARK} or None
 
 
 def down(_args: argparse.Namespace) -> int:
@@ -96,7 +118,7 @@ def logs(args: argparse.Namespace) -> int:
 
 def run_demo(args: argparse.Namespace) -> int:
     """Start the demo and print what it shows."""
-    told = demo.run(os.environ, args.engine)
+    told = demo.run(envfile.merged(os.environ), args.engine)
     print()
     for line in told:
         print(f"  {line}")
@@ -129,7 +151,7 @@ def clean(args: argparse.Namespace) -> int:
 
 
 def _folders() -> tuple[Path, Path]:
-    return demo.folders(settings.run_folder(os.environ))
+    return demo.folders(settings.run_folder(envfile.merged(os.environ)))
 
 
 def _duration(seconds: int) -> str:

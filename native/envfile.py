@@ -1,4 +1,4 @@
-"""The file of settings and keys that `docker compose` reads too: its first version, and the values in it.
+"""The file of settings and keys, which `docker compose` reads too: its first version, and the values in it.
 
 What Compose would take apart further (`$` outside single quotes, values over several lines) is refused here, so that
 both always read the same.
@@ -8,14 +8,16 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from native.errors import SettingsError
+from native.settings import ROOT
 
 PASSWORD: Final = "GF_SECURITY_ADMIN_PASSWORD"  # noqa: S105 - its name
 _HEADER: Final = """\
-# Settings and keys of the stack in Docker, one NAME=value a line; the environment goes first. Yours to edit, never to
+# Settings and keys of the stack, one NAME=value a line; the environment goes first. Yours to edit, never to
 # commit. A `$` is only taken as it is within single quotes.
 # Grafana's first password (user admin). Once Grafana has run, change it there.
 """
@@ -25,6 +27,17 @@ _LINE: Final = re.compile(
     (?:\s+\#.*|\s*)""",
     re.VERBOSE,
 )
+
+
+def path_in(environ: Mapping[str, str]) -> Path:
+    """Return where the file is, which there need not be."""
+    return (ROOT / (environ.get("APC_ENV_FILE", "").strip() or ".env")).resolve()
+
+
+def merged(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the file's values under the environment's; a blank one counts as not given."""
+    given = {name: value for name, value in environ.items() if value.strip()}
+    return {**environ, **read(path_in(environ)), **given}
 
 
 def read(path: Path) -> dict[str, str]:

@@ -30,6 +30,7 @@ SETTINGS: Final = (
     Setting("APC_SCRAPE_INTERVAL", "15s", "time between two scrapes, at most 30s", r"[1-9]\d*(s|m)"),
     Setting("PROMETHEUS_RETENTION_TIME", "30d", "for how long Prometheus keeps its data", _DURATION),
     Setting("PROMETHEUS_RETENTION_SIZE", "5GB", "how much of it Prometheus keeps", r"\d+(\.\d+)?([KMGTPE]?B)"),
+    Setting("APC_ENV_FILE", ".env", "file of settings and keys, one NAME=value a line; the environment goes first"),
     Setting("APC_RUN_DIR", ".run", "folder of logs, data and rendered configuration"),
     *(Setting(known.name, known.default, known.meaning) for known in receivers.SETTINGS),
 )

@@ -8,5 +8,6 @@ SETTINGS: Final = re.compile(r"(VLLM|APC|COMPOSE|GF|GATEWAY|TAOTOKEN|GRAFANA|PRO
 
 
 def inherited() -> dict[str, str]:
-    """Return the environment without settings of ours."""
-    return {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
+    """Return the environment without settings of ours, and with no file of any."""
+    kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
+    return {**kept, "APC_ENV_FILE": os.devnull}

@@ -91,6 +91,25 @@ def test_up_without_an_engine_says_so_and_starts_the_native_stack(
     assert "without Docker" in told
 
 
+def test_the_doctor_runs_within_the_probes_container_with_the_keys_there(
+    answering: Callable[[Answers], None], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    probe = CONTAINER | {"Name": "/apc-probe-1", "Config": {"Labels": {docker.SERVICE_LABEL: "probe"}}}
+    within = "exec apc-probe-1 /bin/sh /opt/image/with-secrets python3 -m probes doctor --json --pause=5"
+    answering(FINE | {"ps -q -a": "abc", "inspect": json.dumps([CONTAINER, probe]), within: "from within"})
+    monkeypatch.setenv("APC_ENV_FILE", os.devnull)
+    asked = Namespace(json=True, pause="5")
+    assert commands.doctor(asked) == 0
+    assert capfd.readouterr().out == "from within\n"
+
+    monkeypatch.setattr("native.commands.doctor", lambda _: 7)
+    monkeypatch.setenv("VLLM_URL", "http://another:8000")  # which the call names
+    assert commands.doctor(asked) == 7
+    monkeypatch.delenv("VLLM_URL")
+    answering(FINE | {"ps -q": ""})
+    assert commands.doctor(asked) == 7
+
+
 def test_containers_are_read(answering: Callable[[Answers], None]) -> None:
     answering({"ps -q": "abc", "inspect": json.dumps([CONTAINER])})
     [found] = docker.containers()

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from host import files
-from host.envfile import PASSWORD
+from native.envfile import PASSWORD
 from native.errors import SettingsError
 from native.settings import ROOT
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from host import envfile, settings
+from host import settings
+from native import envfile
 from native.errors import SettingsError
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from host import envfile
+from native import envfile
 from native.errors import SettingsError
+from native.settings import ROOT
 
 
 def test_values_are_read_as_compose_reads_them(tmp_path: Path) -> None:
@@ -65,3 +66,11 @@ def test_a_password_that_is_there_is_kept_and_a_missing_one_added(tmp_path: Path
 def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         envfile.ensure_password(tmp_path)
+
+
+def test_the_environment_goes_before_the_file_unless_it_is_blank(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("VLLM_URL=http://gpu-1:8000\nVLLM_MODEL=qwen\nVLLM_API_KEY='a$b'\n")
+    environ = {"APC_ENV_FILE": str(tmp_path / "env"), "VLLM_URL": "http://gpu-2:8000", "VLLM_MODEL": " ", "BLANK": ""}
+    assert envfile.merged(environ) == environ | {"VLLM_MODEL": "qwen", "VLLM_API_KEY": "a$b"}
+    assert envfile.merged({"APC_ENV_FILE": str(tmp_path / "none")}) == {"APC_ENV_FILE": str(tmp_path / "none")}
+    assert envfile.path_in({}) == ROOT / ".env"

@@ -38,7 +38,7 @@ def test_all_listen_on_loopback_unless_told_otherwise() -> None:
 def test_every_setting_of_the_stack_reaches_a_program_or_the_rendering() -> None:
     templates = " ".join(text for p in ALL for text in (p.host, *p.argv, *p.reads, *p.environment.values()))
     known = {setting.name for setting in settings.SETTINGS} | {port.setting for port in ports(ALL)}
-    rendered = {"APC_RUN_DIR", "APC_SCRAPE_INTERVAL"} | {setting.name for setting in receivers.SETTINGS}
+    rendered = {"APC_ENV_FILE", "APC_RUN_DIR", "APC_SCRAPE_INTERVAL"} | {setting.name for setting in receivers.SETTINGS}
     assert {name for name in known if f"{{{name}}}" not in templates} == rendered
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from host import docker, envfile
+from host import docker
 from host.services import PROFILES, SERVICES
-from native import processes, web
+from native import envfile, processes, web
 from native.settings import ROOT
 from tests.host.docker_stack import Stack, ask
 from tests.sockets import free_port, reply

@@ -77,10 +77,12 @@ def ended(stack: Stack) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack that is up, beside an engine that answers."""
-    run = tmp_path_factory.mktemp("native") / "run 'it' \"here\""
+    """A stack that is up, beside an engine that answers; its key is in the file of settings."""
+    folder = tmp_path_factory.mktemp("native")
+    (folder / "env").write_text(f"VLLM_API_KEY={SECRET}\nAPC_SCRAPE_INTERVAL=1m\n")
+    own = {"APC_ENV_FILE": str(folder / "env"), "APC_SCRAPE_INTERVAL": "1s"}
     with serving(reply(ENGINE)) as engine:
-        stack = Stack(run, VLLM_URL=engine.url, VLLM_API_KEY=SECRET, APC_SCRAPE_INTERVAL="1s")
+        stack = Stack(folder / "run 'it' \"here\"", VLLM_URL=engine.url, **own)
         with ended(stack):
             up = stack.native("up")
             assert up.returncode == 0, up.stdout + up.stderr
@@ -129,6 +131,13 @@ def test_status_without_an_answer_of_prometheus_says_so_and_exits_by_the_program
     assert (
         f"Targets: Prometheus at http://127.0.0.1:{stack.environ['PROMETHEUS_PORT']}/ does not answer" in status.stdout
     )
+
+
+def test_the_doctor_asks_the_engine_of_the_probe_that_runs_unless_the_call_names_another(stack: Stack) -> None:
+    for named, asked in ("", stack.environ["VLLM_URL"]), ("http://127.0.0.1:1", "http://127.0.0.1:1"):
+        doctor = stack.native("doctor", VLLM_URL=named)
+        assert doctor.returncode == 1
+        assert doctor.stdout.startswith(f"vllm: {asked}\n")
 
 
 def test_all_listen_on_loopback_only(stack: Stack) -> None:
