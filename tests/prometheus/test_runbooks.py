@@ -2,14 +2,16 @@
 
 import re
 import subprocess
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
 import yaml
 
+from exporter.scrape import Reason
+from probes.outcome import ErrorClass
 from probes.verdict import Code
 from tests.conftest import Accepted
-from tests.inputs import TESTS
 from tests.prometheus.mutants import names
 from tests.prometheus.test_rules import ALERTS, FOREIGN, PROMETHEUS, RECORDED, exported
 
@@ -20,6 +22,8 @@ NO_SECTION = {Code.HEALTHY, Code.UNKNOWN}
 LONGEST = 75  # lines
 QUERY = re.compile(r"--data-urlencode 'query=([^']*)'")
 CODE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+PROMPTS = ".venv/bin/python -m probes doctor --prompt A.txt --prompt B.txt"  # files of this machine
+REASONS = {"ApcMetricsMissing": Reason, "ApcProbeFailing": ErrorClass}
 LINK = re.compile(r"\[(\w+)\]\((\w+)\.md\)")
 
 
@@ -46,6 +50,12 @@ def test_each_verdict_has_a_section_and_each_section_of_a_verdict_is_one() -> No
     assert sections == set(Code) - NO_SECTION
 
 
+@pytest.mark.parametrize(("alert", "reasons"), REASONS.items())
+def test_each_reason_in_the_label_has_a_mitigation(alert: str, reasons: type[StrEnum]) -> None:
+    _, _, mitigation = text(alert).partition("## Mitigation")
+    assert [reason for reason in reasons if f"`{reason}`" not in mitigation] == []
+
+
 def test_names_exist() -> None:
     known = exported() | RECORDED | FOREIGN
     for alert in ALERTS:
@@ -63,9 +73,9 @@ def test_queries_are_queries(accepted: Accepted, tmp_path: Path) -> None:
 
 
 def test_commands_are_commands() -> None:
-    programs = re.compile(r"curl -s|\.venv/bin/python -m (native|exporter|probes)\b|\.tools/\S+/promtool ")
+    # As typed they serve the stack in Docker and the one without: `native` and the environment's settings do not.
+    programs = re.compile(r"curl -s|\.venv/bin/python -m host (doctor|status|logs)\b|make rules$|" + re.escape(PROMPTS))
     commands = [line for alert in ALERTS for block in CODE.findall(text(alert)) for line in block.splitlines()]
     assert [line for line in commands if not programs.match(line)] == []
     parsed = subprocess.run(["bash", "-n"], input="\n".join(commands), capture_output=True, text=True, check=False)
     assert parsed.returncode == 0, parsed.stderr
-    assert all((TESTS.parent / path).exists() for path in ("native", "exporter", "probes"))
