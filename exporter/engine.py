@@ -60,6 +60,7 @@ class Spelling:
     until: Version = NEVER
     unit: Unit = Unit.ONE
     by_default: bool = True  # False: only behind a flag, so its absence is no fault
+    merge: Merge | None = None  # where it is not the field's
 
     def covers(self, dialect: Dialect, version: Version) -> bool:
         """Whether an engine of this dialect and version exposes the name."""
@@ -148,7 +149,7 @@ FIELDS: Final = (
         (
             Spelling("num_preemptions", V0),
             Spelling("num_preemptions", V1, (0, 8, 5)),
-            Spelling("num_retracted_requests", SGLANG, by_default=False),
+            Spelling("num_retracted_requests", SGLANG, by_default=False, merge=Merge.MAX),
         ),
     ),
     Field(
@@ -165,12 +166,13 @@ FIELDS: Final = (
     Field(
         "running",
         Kind.GAUGE,
-        (Spelling("num_requests_running", VLLM), Spelling("num_running_reqs", SGLANG)),
+        # Each tensor-parallel rank of SGLang tells of the same requests.
+        (Spelling("num_requests_running", VLLM), Spelling("num_running_reqs", SGLANG, merge=Merge.MAX)),
     ),
     Field(
         "waiting",
         Kind.GAUGE,
-        (Spelling("num_requests_waiting", VLLM), Spelling("num_queue_reqs", SGLANG)),
+        (Spelling("num_requests_waiting", VLLM), Spelling("num_queue_reqs", SGLANG, merge=Merge.MAX)),
     ),
     Field(
         "reported_hit_ratio",
@@ -323,5 +325,6 @@ def identify(found: Iterable[Spelling]) -> tuple[Dialect | None, Version]:
 
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 QUERIED: Final = _BY_NAME["queried"]
+HIT: Final = _BY_NAME["hit"]
 CACHE_CONFIG: Final = _BY_NAME["cache_config"]
 CACHING_OFF: Final = -1.0  # what V0's hit-rate gauge says then

@@ -90,7 +90,8 @@ class Snapshot:
 
 Key = tuple[str, str]  # model name, engine
 Found = Mapping[tuple[str, Labels], float]  # one field of one cache: part and labels -> value
-DEVICE_SOURCES: Final = frozenset({"", "device"})
+DEVICE_SOURCES: Final = frozenset({"", "device", "total"})  # total: where SGLang does not part them
+PAIRS: Final = (("hit", "queried"), ("external_hit", "external_queried"))
 
 
 def snapshot(text: str, version: str = "") -> Snapshot:
@@ -117,13 +118,19 @@ def snapshot(text: str, version: str = "") -> Snapshot:
             continue
         for key, value in _merged(fld, group, keys, faults).items():
             values[key][fld.name] = value
-    for of_cache in values.values():
+    with_hits = {keys.of(sample.labels) for sample in by_field.get(engine.HIT, [])}
+    for key, of_cache in values.items():
+        if dialect is Dialect.SGLANG and "queried" in of_cache and key not in with_hits:
+            of_cache["hit"] = {}  # its counter is first there when something was found
         _split_tiers(of_cache, dialect)
         _drop_impossible(of_cache, faults)
+    valued = {name for of_cache in values.values() for name in of_cache}
+    valued -= {name for of_cache in values.values() for name in _drop_halves(of_cache, dialect)}
+    if engine.CACHE_CONFIG in by_field:
+        valued.add(engine.CACHE_CONFIG.name)
     unit = _unit(by_field, text)
     facts = facts_by_engine([s.labels for s in by_field.get(engine.CACHE_CONFIG, [])], keys.engines)
     caches = tuple(_cache(key, values[key], unit, facts.get(key[1], NO_FACTS)) for key in sorted(values))
-    valued = {name for of_cache in values.values() for name in of_cache} | {engine.CACHE_CONFIG.name}
     return Snapshot(
         dialect=dialect,
         version=version or (">=" + ".".join(map(str, oldest)) if any(oldest) else ""),
@@ -175,11 +182,12 @@ def _merged(fld: Field, group: list[Sample], keys: _Keys, faults: set[Fault]) ->
         if fault:
             faults.add(fault)
             bad.add(key)
+    merge = group[0].route.spelling.merge or fld.merge
     merged: dict[Key, object] = {}
     for key, found in unique.items():
         if key in bad:
             continue
-        result = _histogram(found) if fld.kind is Kind.HISTOGRAM else _number(fld, found)
+        result = _histogram(found) if fld.kind is Kind.HISTOGRAM else _number(fld, merge, found)
         if isinstance(result, Fault):
             faults.add(result)
         else:
@@ -197,16 +205,16 @@ def _fault(fld: Field, value: float) -> Fault | None:
     return None if fld.name == "reported_hit_ratio" and value == engine.CACHING_OFF else Fault.NEGATIVE
 
 
-def _number(fld: Field, found: Found) -> float | dict[str, float] | Fault:
+def _number(fld: Field, merge: Merge, found: Found) -> float | dict[str, float] | Fault:
     if fld.split:
         by_split: dict[str, float] = defaultdict(float)
         for (_, labels), value in found.items():
             by_split[dict(labels.rest).get(fld.split, "")] += value
         return dict(by_split)
     values = found.values()
-    if fld.merge is Merge.SUM:
+    if merge is Merge.SUM:
         return sum(values)
-    if fld.merge is Merge.SAME and len(set(values)) > 1:
+    if merge is Merge.SAME and len(set(values)) > 1:
         return Fault.CONFLICT
     return max(values)
 
@@ -251,21 +259,38 @@ def _split_tiers(values: dict[str, object], dialect: Dialect | None) -> None:
     """Part the hits by where the tokens lay: on the device, or in a tier outside it."""
     hits = values.pop("hit", None)
     if isinstance(hits, dict):
-        on_device = [source in DEVICE_SOURCES for source in hits]
-        values["hit"] = sum(value for value, here in zip(hits.values(), on_device, strict=True) if here)
+        values["hit"] = sum((value for source, value in hits.items() if source in DEVICE_SOURCES), 0.0)
         if dialect is Dialect.SGLANG:
-            values["external_hit"] = sum(
-                value for value, here in zip(hits.values(), on_device, strict=True) if not here
-            )
+            values["external_hit"] = sum((value for source, value in hits.items() if source not in DEVICE_SOURCES), 0.0)
 
 
 def _drop_impossible(values: dict[str, object], faults: set[Fault]) -> None:
     """Leave out both parts of a quotient that would exceed 1."""
-    for part, whole in (("hit", "queried"), ("external_hit", "external_queried")):
+    for part, whole in PAIRS:
         hits, queries = values.get(part), values.get(whole)
         if isinstance(hits, float) and isinstance(queries, float) and hits > queries:
             faults.add(Fault.HITS_EXCEED_QUERIES)
             del values[part], values[whole]
+
+
+def _drop_halves(values: dict[str, object], dialect: Dialect | None) -> set[str]:
+    """Leave out what has lost its counterpart, and return the fields that were missed.
+
+    Sums over several caches are divided, and half a pair would be in one of the two sums alone. Prompt tokens by
+    source take the place of hits, and count only while there are lookups.
+    """
+    missed = set()
+    for part, whole in PAIRS:
+        if part in values and whole not in values and not (part == "external_hit" and dialect is Dialect.SGLANG):
+            missed.add(whole)
+            del values[part]
+        elif whole in values and part not in values:
+            missed.add(part)
+            if whole != "queried" or "prompt_by_source" not in values:
+                del values[whole]
+    if "queried" not in values:
+        values.pop("prompt_by_source", None)
+    return missed
 
 
 def _cache(key: Key, values: Mapping[str, object], unit: Unit, facts: Facts) -> Cache:
@@ -284,7 +309,9 @@ def _found(dialect: Dialect | None, version: Version, sent: set[Field], valued: 
     dialects = [dialect] if dialect else [Dialect.VLLM_V0, Dialect.VLLM_V1]
     due = [fld for fld in engine.expected(dialects[0], version) if fld in engine.expected(dialects[-1], version)]
     return {
-        fld.name: fld in sent and fld.name in valued for fld in due if fld in sent or not _declared(fld, dialects, text)
+        fld.name: fld.name in valued
+        for fld in due
+        if fld.name in valued or fld in sent or not _declared(fld, dialects, text)
     }
 
 
