@@ -109,6 +109,7 @@ def snapshot(text: str, version: str = "") -> Snapshot:
     faults: set[Fault] = set()
     dialect, oldest = engine.identify([group[0].route.spelling for group in by_field.values()])
     stated = _version(version)
+    newest = max(stated, oldest)  # a build from source calls itself 0.1.dev1
     if dialect is None and stated >= (0, 11, 2):
         dialect = Dialect.VLLM_V1  # V0 was gone by then
     keys = _Keys(by_field)
@@ -128,7 +129,7 @@ def snapshot(text: str, version: str = "") -> Snapshot:
     valued -= {name for of_cache in values.values() for name in _drop_halves(of_cache, dialect)}
     if engine.CACHE_CONFIG in by_field:
         valued.add(engine.CACHE_CONFIG.name)
-    unit = _unit(by_field, text)
+    unit = _unit(by_field, newest, text)
     facts = facts_by_engine([s.labels for s in by_field.get(engine.CACHE_CONFIG, [])], keys.engines)
     caches = tuple(_cache(key, values[key], unit, facts.get(key[1], NO_FACTS)) for key in sorted(values))
     return Snapshot(
@@ -136,17 +137,21 @@ def snapshot(text: str, version: str = "") -> Snapshot:
         version=version or (">=" + ".".join(map(str, oldest)) if any(oldest) else ""),
         start_time=max((s.value for s in start_times if math.isfinite(s.value)), default=None),
         caches=caches,
-        found=_found(dialect, stated or oldest, set(by_field), valued, text),
+        found=_found(dialect, newest, set(by_field), valued, text),
         faults=frozenset(faults),
     )
 
 
 def _by_field(samples: Iterable[Sample]) -> dict[Field, list[Sample]]:
-    """Group by field; of several spellings in one answer only the preferred one counts."""
-    groups: dict[Field, dict[Spelling, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    """Group by field; of several names in one answer only one counts: the preferred spelling, the shortest lead."""
+    groups: dict[Field, dict[tuple[Spelling, str], list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
-        groups[sample.route.field][sample.route.spelling].append(sample)
-    return {fld: by_spelling[min(by_spelling, key=fld.spellings.index)] for fld, by_spelling in groups.items()}
+        route = sample.route
+        groups[route.field][route.spelling, route.lead].append(sample)
+    return {
+        fld: by_name[min(by_name, key=lambda name: (fld.spellings.index(name[0]), len(name[1]), name[1]))]
+        for fld, by_name in groups.items()
+    }
 
 
 def _bare(group: list[Sample]) -> bool:
@@ -243,16 +248,14 @@ def _histogram(found: Found) -> Histogram | Fault:
     return Histogram(tuple(ordered), totals["sum"])
 
 
-def _unit(by_field: Mapping[Field, list[Sample]], text: str) -> Unit:
-    """Tell what the counters count; of one name that counted blocks, then tokens, its HELP line tells."""
+def _unit(by_field: Mapping[Field, list[Sample]], version: Version, text: str) -> Unit:
+    """Tell what the counters count; of a name that counted blocks, then tokens, its HELP or the version tells."""
     group = by_field.get(engine.QUERIED)
-    if not group:
+    if not group or group[0].route.spelling.unit is Unit.TOKENS:
         return Unit.TOKENS
-    spelling = group[0].route.spelling
-    if spelling.unit is Unit.TOKENS:
-        return Unit.TOKENS
-    name = engine.exposed_name(spelling, Kind.COUNTER, Dialect.VLLM_V1).removesuffix("_total")
-    return stated_unit(text, name) or spelling.unit
+    route = group[0].route
+    by_version = Unit.TOKENS if version >= engine.TOKENS_SINCE else Unit.BLOCKS
+    return stated_unit(text, route.lead + route.spelling.name) or by_version
 
 
 def _split_tiers(values: dict[str, object], dialect: Dialect | None) -> None:
@@ -317,7 +320,7 @@ def _found(dialect: Dialect | None, version: Version, sent: set[Field], valued: 
 
 def _declared(fld: Field, dialects: list[Dialect], text: str) -> bool:
     names = {engine.exposed_name(s, fld.kind, d).removesuffix("_total") for s in fld.spellings for d in dialects}
-    return any(re.search(rf"^# TYPE {re.escape(name)}(?:_total)? ", text, re.MULTILINE) for name in names)
+    return any(re.search(rf'^# TYPE "?{re.escape(name)}(?:_total)?"? ', text, re.MULTILINE) for name in names)
 
 
 def _version(text: str) -> Version:

@@ -6,9 +6,9 @@ from exporter.snapshot import Snapshot
 PAIR = "vllm:prefix_cache_queries_total 100\nvllm:prefix_cache_hits_total 40\n"
 
 
-def snap(text: str) -> Snapshot:
+def snap(text: str, version: str = "") -> Snapshot:
     """Read an answer."""
-    return read(text.encode())
+    return read(text.encode(), version=version)
 
 
 def ranks(*lines: str) -> str:

@@ -24,6 +24,8 @@ def only(text: str) -> Cache:
         "vllm:prefix_cache_hits_total{engine=0} 1",
         'vllm:prefix_cache_hits_total{engine="0" model_name="m"} 1',
         'vllm:prefix_cache_hits_total{engine="0",engine="1"} 1',
+        'vllm:prefix_cache_hits_total{"engine="0"} 1',
+        '{"vllm:prefix_cache_hits_total",engine="0} 1',
         "vllm:prefix_cache_hits_total{} ",
         "vllm:prefix_cache_hits_total",
         "vllm:prefix_cache_hits_total x",
@@ -50,6 +52,12 @@ def test_a_malformed_line_fails_the_whole_answer_and_is_named(line: str) -> None
         'vllm:prefix_cache_hits{engine="0",model_name="m"} 40',
         'kserve_vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40',
         'ray_vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm.prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm.vllm.prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm_vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm_vllm_prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        '{"vllm:prefix_cache_hits_total",engine="0",model_name="m"} 40',
+        '{ "vllm.prefix_cache_hits_total" , "engine"="0","model_name"="m"} 40 1700000000000',
     ],
 )
 def test_every_legal_way_to_write_a_line(line: str) -> None:
@@ -160,12 +168,35 @@ def test_a_histogram_that_cannot_be_is_left_out(text: str) -> None:
     assert [cache.ttft for cache in snapshot.caches] == [None]
 
 
-def test_a_name_that_counted_blocks_then_tokens_is_told_by_its_help() -> None:
-    pair = "vllm:gpu_prefix_cache_queries_total 4\nvllm:gpu_prefix_cache_hits_total 1\n"
-    help_ = "# HELP vllm:gpu_prefix_cache_queries_total GPU prefix cache queries, in terms of number of queried {}.\n"
+@pytest.mark.parametrize("lead", ["vllm:", "vllm_", "ray_vllm_"])
+def test_a_name_that_counted_blocks_then_tokens_is_told_by_its_help(lead: str) -> None:
+    name = f"{lead}gpu_prefix_cache_queries_total"
+    pair = f"{name} 4\n{lead}gpu_prefix_cache_hits_total 1\n"
+    help_ = f"# HELP {name} GPU prefix cache queries, in terms of number of queried {{}}.\n"
     assert only(pair).unit is Unit.BLOCKS
     assert only(help_.format("blocks") + pair).unit is Unit.BLOCKS
     assert only(help_.format("tokens") + pair).unit is Unit.TOKENS
+    assert only(help_.format("tokens").replace(name, f'"{name}"') + pair).unit is Unit.TOKENS
+
+
+@pytest.mark.parametrize(
+    ("version", "unit"), [("0.8.5", Unit.BLOCKS), ("0.9.2", Unit.TOKENS), ("0.10.1", Unit.TOKENS), ("", Unit.BLOCKS)]
+)
+def test_without_its_help_the_version_tells_the_unit(version: str, unit: Unit) -> None:
+    (cache,) = snap(PAIR.replace("vllm:", "vllm:gpu_"), version).caches
+    assert cache.unit is unit
+
+
+def test_a_series_under_two_names_is_counted_once() -> None:
+    """As where Ray hands on what the engine exposes too, with a label of its own."""
+    handed_on = PAIR.replace("vllm:", "ray_vllm_").replace("_total ", '_total{WorkerId="a"} ')
+    assert [(cache.queried, cache.hit) for cache in snap(handed_on + PAIR).caches] == [(100, 40)]
+
+
+@pytest.mark.parametrize("version", ["0.1.dev1+g0123abc", "0.32.0", "", "main"])
+def test_a_build_from_source_has_what_its_names_tell(version: str) -> None:
+    snapshot = snap(capture("v0.32.0__unique-then-shared").replace("cache_hits_total", "hits_total"), version)
+    assert [name for name, found in snapshot.found.items() if not found] == ["hit", "external_hit"]
 
 
 def test_a_renamed_field_is_missed() -> None:
@@ -205,6 +236,12 @@ def test_blocks_are_those_of_one_rank() -> None:
     assert [cache.facts.blocks for cache in snap(text).caches] == [100, 100]
     odd = RANKS + CONFIG.format(0, 201, "") + CONFIG.format(1, 201, "")
     assert [cache.facts.blocks for cache in snap(odd).caches] == [None, None]
+
+
+def test_replicas_that_state_the_same_are_one_and_those_that_disagree_are_none() -> None:
+    one, other = (CONFIG.format(0, 100, f',WorkerId="{i}",ReplicaId="{i}",pid="{i}"') for i in (1, 2))
+    assert only(PAIR + one + other).facts.block_size == 16
+    assert only(PAIR + one + other.replace('"16"', '"32"')).facts.block_size is None
 
 
 def test_the_block_size_of_a_hybrid_model_is_no_reuse_unit() -> None:
