@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from exporter.engine import Route, Unit, routes
 
+OPENMETRICS_END: Final = "# EOF"  # needs no line feed after it
 _NAME: Final = re.compile(r"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:.]*)")
 _NAME_WITHIN: Final = re.compile(r'[ \t]*\{[ \t]*"([^"\\{}]*)"[ \t]*(?:,|(?=\}))')  # as UTF-8 names are written
 _LABELS: Final = re.compile(r'[ \t]*(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]*')
@@ -55,8 +56,8 @@ def parse(text: str, *, every_bound: bool = False) -> list[Sample]:
 
     Raises ParseError on a wanted line that is malformed and on a text that ends within a line.
     """
-    if text and not text.endswith("\n"):
-        raise ParseError("the text ends within a line: it was cut off")
+    if text and not text.endswith("\n") and text.rpartition("\n")[2] != OPENMETRICS_END:
+        raise ParseError("no line feed after its last line: it was cut off; end a file of your own with one")
     read = _every_series if every_bound else _series
     samples: list[Sample] = []
     for number, line in enumerate(text.split("\n"), 1):
