@@ -199,3 +199,10 @@ def test_check_shows_what_it_understood(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--from-file", "/no/such.prom"]) == 3
     assert capsys.readouterr().err == "--from-file: /no/such.prom cannot be read: No such file or directory\n"
+
+
+def test_a_saved_text_has_no_settings_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--check", "--from-file", "x.prom"])
+    assert raised.value.code == 2
+    assert "give one of them" in capsys.readouterr().err
