@@ -1,6 +1,7 @@
 """The body of a `/metrics` answer -> a `Snapshot`, or the reason why it is none."""
 
 import json
+from codecs import BOM_UTF8
 from typing import Final
 
 from exporter.parse import ParseError
@@ -15,6 +16,7 @@ def read(body: bytes, content_type: str = "", version: str = "") -> Snapshot:
 
     Raises ScrapeError: empty_body, html, parse_error or no_engine_series.
     """
+    body = body.removeprefix(BOM_UTF8)  # as some editors write it
     if not body.strip():
         raise ScrapeError(Reason.EMPTY_BODY, "an empty answer; check PROMETHEUS_MULTIPROC_DIR of the engine")
     if "html" in content_type.lower() or body.lstrip().startswith(b"<"):

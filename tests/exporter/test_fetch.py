@@ -78,6 +78,7 @@ ANSWERS = {
     "another exporter's": (reply("# TYPE python_info gauge\npython_info 1\n"), Reason.NO_ENGINE_SERIES),
     "json": (reply('{"detail":"ok"}\n', Content_Type="application/json"), Reason.NO_ENGINE_SERIES),
     "json without a line feed": (reply('{"detail":"Not Found"}'), Reason.NO_ENGINE_SERIES),
+    "a byte order mark": (reply(b"\xef\xbb\xbf" + BODY), None),
     "openmetrics without a line feed": (reply(BODY + b"# EOF"), None),
     "a file without a line feed": (reply(BODY[:-1]), Reason.PARSE_ERROR),
     "brackets without end": (reply("[" * 100_000 + "\n"), Reason.NO_ENGINE_SERIES),
