@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from exporter.checks import ConfigError, listing
@@ -13,7 +14,7 @@ from exporter.config import SETTINGS, Settings, load
 from exporter.metrics import families
 from exporter.read import read
 from exporter.scrape import Scrape, ScrapeError
-from exporter.server import application, cannot_listen, exposition, run_until_stopped, serve
+from exporter.server import address, application, cannot_listen, exposition, run_until_stopped, serve
 
 log = logging.getLogger("exporter")
 FINE, WRONG_SETTINGS, COULD_NOT_RUN = 0, 2, 3
@@ -21,7 +22,10 @@ FINE, WRONG_SETTINGS, COULD_NOT_RUN = 0, 2, 3
 
 def main(argv: list[str] | None = None) -> int:
     """Run; returns the exit code: 0 fine, 2 wrong call or settings, 3 could not run."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.check and args.from_file:
+        parser.error("--check reads the settings and --from-file a saved text: give one of them")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if args.from_file:
         return _from_file(args.from_file)
@@ -34,9 +38,8 @@ def main(argv: list[str] | None = None) -> int:
         _print_settings(settings)
         return FINE
     if args.once:
-        with_collector = Collector(settings)
-        _print(with_collector.scrape())
-        with_collector.close()
+        with closing(Collector(settings)) as collector:
+            _print(collector.scrape())
         return FINE
     return _serve(settings)
 
@@ -85,7 +88,8 @@ def _print(scrapes: list[Scrape]) -> None:
 
 
 def _print_settings(settings: Settings) -> None:
-    print(f"The settings are fine. Listening on {settings.host}:{settings.port}, {settings.timeout:g} s for an engine.")
+    where = address(settings.host, settings.port)
+    print(f"The settings are fine. Listening on {where}, {settings.timeout:g} s for an engine.")
     for target in settings.targets:
         print(f"  {target.name}: {target.metrics_url}{' with a key' if target.metrics_key else ''}")
 
@@ -95,16 +99,11 @@ def _serve(settings: Settings) -> int:
     try:
         server = serve(settings.host, settings.port, application(collector.collect))
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
-        print(cannot_listen(error, where, "APC_EXPORTER_PORT", 9491), file=sys.stderr)
+        print(cannot_listen(error, settings.host, settings.port, "APC_EXPORTER", 9491), file=sys.stderr)
         return COULD_NOT_RUN
     gc.freeze()  # what lives as long as the process need not be looked at in each scrape
-    log.info(
-        "serving http://%s:%d/metrics for %d target(s)",
-        settings.host,
-        server.server_port,
-        len(settings.targets),
-    )
+    where = address(settings.host, server.server_port)
+    log.info("serving http://%s/metrics for %d target(s)", where, len(settings.targets))
     run_until_stopped(server)
     collector.close()
     return FINE

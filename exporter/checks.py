@@ -1,6 +1,7 @@
 """Checks of settings that collect every fault: each names the setting, what is wrong, and an example."""
 
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,6 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 LONGEST_NAME = 100
+NOT_IN_A_URL = re.compile(r"[\s<>{}$\"'\\^`|]")
+API_PAGE = re.compile(r"/(?:(?:chat/)?completions|responses|embeddings|models)/*$")
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +56,9 @@ class Checks:
     def url(self, name: str, text: str) -> str:
         """Return the base URL without a trailing slash, /v1 or /metrics."""
         example = f"Example: {name.rpartition('.')[2]}{': ' if '.' in name else '='}http://localhost:8000"
-        try:
-            parts = urlsplit(text)
-            usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            self.faults.append(f"{name}: {_shown(text)!r} is no http or https address. {example}")
-            return ""
-        if parts.username or parts.password:
-            self.faults.append(f"{name}: holds a user or password, which would be logged; use a key setting. {example}")
-            return ""
-        if parts.query or parts.fragment:
-            self.faults.append(f"{name}: {_shown(text)!r} has a query or fragment. {example}")
+        fault = _fault_of_url(text)
+        if fault:
+            self.faults.append(f"{name}: {fault}. {example}")
             return ""
         base = text.rstrip("/")
         for page in ("/metrics", "/v1"):
@@ -86,7 +80,7 @@ class Checks:
         return text
 
     def file(self, name: str, text: str) -> str:
-        """Return the path of a file that is there, or ""."""
+        """Return the path; one where no file is, is a fault."""
         if text and not Path(text).is_file():
             self.faults.append(f"{name}: there is no file {text}")
         return text
@@ -125,6 +119,26 @@ def values(settings: Iterable[Setting], environ: Mapping[str, str]) -> dict[str,
     return {setting.name: environ.get(setting.name, "").strip() or setting.default for setting in settings}
 
 
+def _fault_of_url(text: str) -> str:
+    """Return what is wrong with an address, "" if nothing is."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        return f"{_shown(text)!r} is no http or https address"
+    if parts.username or parts.password:
+        return "holds a user or password, which would be logged; use a key setting"
+    if "?" in text or "#" in text:
+        return f"{_shown(text)!r} has a query or fragment after it"
+    if odd := NOT_IN_A_URL.search(text):
+        return f"{_shown(text)!r} holds {odd[0]!r}, as a placeholder does and no address"
+    if page := API_PAGE.search(text):
+        return f"{_shown(text)!r} is a page of the API; leave out {page[0]}"
+    return ""
+
+
 def _shown(text: str) -> str:
-    """Cut a value for a message; what stands before an `@` may be a secret."""
-    return text.rpartition("@")[2][:80]
+    """Cut a value for a message; what stands before an `@` or after a `?` may be a secret."""
+    return "..." if "@" in text else re.split("[?#]", text)[0][:80]

@@ -101,7 +101,7 @@ class _Source:
         self._vitals.cut()
 
     def _read(self, body: bytes, content_type: str, deadline: float) -> Snapshot:
-        """Read an answer with the version of the process that gave it, which is asked once in its life."""
+        """Read an answer with the version of the process that gave it; one that tells its start is asked once."""
         assumed, since = self._version
         found = read(body, content_type, assumed)
         if assumed and since and found.start_time == since:

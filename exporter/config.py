@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from exporter.checks import Checks, Setting, values
+from exporter.checks import VARIABLE, Checks, Setting, values
 
 TIMEOUT: Final = Setting(
     "APC_EXPORTER_TIMEOUT", "5", "seconds for one engine's answer; Prometheus' own limit bounds it further"
@@ -92,12 +92,28 @@ def _from(value: Mapping[str, str], checks: Checks) -> Target:
     )
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key given twice, of which YAML's own loader takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def _from_file(path: str, environ: Mapping[str, str], checks: Checks) -> list[Target]:
     where = f"APC_TARGETS: {path}"
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506  # it is a safe one
     except (OSError, UnicodeDecodeError) as error:
         checks.faults.append(f"{where} cannot be read: {getattr(error, 'strerror', None) or error}")
+        return []
+    except yaml.MarkedYAMLError as error:  # its own text would repeat the line, and a key in it
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        checks.faults.append(f"{where} is no YAML: {line}{error.problem}")
         return []
     except yaml.YAMLError as error:
         checks.faults.append(f"{where} is no YAML: {' '.join(str(error).split())}")
@@ -125,14 +141,16 @@ def _entry(where: str, entry: Mapping[str, Any], environ: Mapping[str, str], che
     ]
     checks.known([str(key) for key in entry if key not in secrets], list(TARGET_KEYS), where)
     checks.faults += [
-        f"{where}.{key}: is missing. Example: {key}: {TARGET_KEYS[key]}" for key in REQUIRED_KEYS if key not in entry
-    ]
-    checks.faults += [
         f"{where}.{key}: is no text. Example: {key}: {example}"
         for key, example in TARGET_KEYS.items()
         if key in entry and not isinstance(entry[key], str)
     ]
     text = {key: str(entry[key]).strip() if isinstance(entry.get(key), str) else "" for key in TARGET_KEYS}
+    checks.faults += [
+        f"{where}.{key}: is {'empty' if key in entry else 'missing'}. Example: {key}: {TARGET_KEYS[key]}"
+        for key in REQUIRED_KEYS
+        if not text[key] and isinstance(entry.get(key, ""), str)
+    ]
     url = checks.url(f"{where}.url", text["url"]) if text["url"] else ""
     return Target(
         name=checks.label(f"{where}.name", text["name"]),
@@ -155,5 +173,6 @@ def _metrics_url(name: str, text: str, base: str, checks: Checks) -> str:
 def _key_of(name: str, variable: str, environ: Mapping[str, str], checks: Checks) -> str:
     key = environ.get(variable, "").strip()
     if variable and not key:
-        checks.faults.append(f"{name}: the environment has no {variable}")
+        shown = variable if VARIABLE.fullmatch(variable) else "variable of that name; a key itself is not written here"
+        checks.faults.append(f"{name}: the environment has no {shown}")
     return checks.key(variable, key)

@@ -8,7 +8,7 @@ name, `until` the first one without it. To follow a rename, add a spelling; noth
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -60,6 +60,7 @@ class Spelling:
     until: Version = NEVER
     unit: Unit = Unit.ONE
     by_default: bool = True  # False: only behind a flag, so its absence is no fault
+    merge: Merge | None = None  # where it is not the field's
 
     def covers(self, dialect: Dialect, version: Version) -> bool:
         """Whether an engine of this dialect and version exposes the name."""
@@ -90,6 +91,7 @@ class Route:
     field: Field
     spelling: Spelling
     part: str  # "value", or for histograms "bucket", "sum", "count"
+    lead: str = ""  # what stands before the spelling's name, such as "vllm:"
 
 
 V0: Final = (Dialect.VLLM_V0,)
@@ -148,7 +150,7 @@ FIELDS: Final = (
         (
             Spelling("num_preemptions", V0),
             Spelling("num_preemptions", V1, (0, 8, 5)),
-            Spelling("num_retracted_requests", SGLANG, by_default=False),
+            Spelling("num_retracted_requests", SGLANG, by_default=False, merge=Merge.MAX),
         ),
     ),
     Field(
@@ -165,12 +167,13 @@ FIELDS: Final = (
     Field(
         "running",
         Kind.GAUGE,
-        (Spelling("num_requests_running", VLLM), Spelling("num_running_reqs", SGLANG)),
+        # Each tensor-parallel rank of SGLang tells of the same requests.
+        (Spelling("num_requests_running", VLLM), Spelling("num_running_reqs", SGLANG, merge=Merge.MAX)),
     ),
     Field(
         "waiting",
         Kind.GAUGE,
-        (Spelling("num_requests_waiting", VLLM), Spelling("num_queue_reqs", SGLANG)),
+        (Spelling("num_requests_waiting", VLLM), Spelling("num_queue_reqs", SGLANG, merge=Merge.MAX)),
     ),
     Field(
         "reported_hit_ratio",
@@ -249,8 +252,8 @@ START_TIME: Final = Field(
     "start_time", Kind.GAUGE, (Spelling("process_start_time_seconds", ANY, by_default=False),), Merge.MAX
 )
 
-# Ray and KServe put their name in front; Ray and OpenTelemetry write `_` for `:`.
-_PREFIXED: Final = re.compile(r"(?:(?:ray|kserve)_)?(vllm|sglang)[:_.](.+)")
+# Ray, KServe and collectors put a name in front, collectors the engine's own; Ray and OpenTelemetry write `_` for `:`.
+_PREFIXED: Final = re.compile(r"((?:(?:ray|kserve|vllm|sglang)[_.])*(vllm|sglang)[:_.])(.+)")
 _PREFIX_OF: Final = {Dialect.VLLM_V0: "vllm", Dialect.VLLM_V1: "vllm", Dialect.SGLANG: "sglang"}
 _SUFFIXES: Final = {
     Kind.COUNTER: {"_total": "value", "": "value"},
@@ -282,7 +285,7 @@ def routes(name: str) -> tuple[Route, ...]:
     """Return the fields that a sample of this exposed name feeds; empty for the many names we do not want."""
     match = _PREFIXED.fullmatch(name)
     if match:
-        return _ROUTES.get((match[1], match[2]), ())
+        return tuple(replace(route, lead=match[1]) for route in _ROUTES.get((match[2], match[3]), ()))
     return _START_ROUTE if name == START_TIME.spellings[0].name else ()
 
 
@@ -323,5 +326,7 @@ def identify(found: Iterable[Spelling]) -> tuple[Dialect | None, Version]:
 
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 QUERIED: Final = _BY_NAME["queried"]
+HIT: Final = _BY_NAME["hit"]
+TOKENS_SINCE: Final = QUERIED.spellings[0].since  # the old name counts tokens too from the release of the new one on
 CACHE_CONFIG: Final = _BY_NAME["cache_config"]
 CACHING_OFF: Final = -1.0  # what V0's hit-rate gauge says then

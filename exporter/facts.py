@@ -34,20 +34,15 @@ NO_FACTS: Final = Facts()
 
 def facts_by_engine(rows: Iterable[Labels], engines: Iterable[str]) -> dict[str, Facts]:
     """Return each rank's facts; a row without an engine label speaks for all of them."""
-    by_engine: dict[str | None, list[dict[str, str]]] = {}
-    for row in rows:
-        stated = {name: value for name, value in row.rest if name != "pid"}
-        known = by_engine.setdefault(row.engine, [])
-        if stated not in known:
-            known.append(stated)
-    single = {name: found[0] for name, found in by_engine.items() if len(found) == 1}  # two rows: neither is sure
     ranks = set(engines)
-    sharing = max(len(ranks), 1)
+    by_engine: dict[str | None, set[Facts]] = {}
+    for row in rows:  # one for each process or replica, which differ in labels of no concern
+        by_engine.setdefault(row.engine, set()).add(_facts(dict(row.rest), max(len(ranks), 1)))
     facts = {}
     for rank in ranks:
-        row_ = single.get(rank, single.get(None))
-        if row_ is not None:
-            facts[rank] = _facts(row_, sharing)
+        found = by_engine.get(rank) or by_engine.get(None, set())
+        if len(found) == 1:  # of two that disagree neither is sure
+            (facts[rank],) = found
     return facts
 
 

@@ -24,7 +24,7 @@ HEADERS: Final = {
     # vLLM closes an idle connection after 5 s, less than a scrape interval: a kept one would only race with that.
     "Connection": "close",
 }
-TOO_LATE: Final = "no complete answer within the time limit (APC_EXPORTER_TIMEOUT)"
+TOO_LATE: Final = "no complete answer within the time limit; the exporter's is APC_EXPORTER_TIMEOUT"
 TLS_ERRORS: Final = (requests.exceptions.SSLError, urllib3.exceptions.SSLError)
 TLS_REMEDY: Final = "for a private authority set VLLM_CA_FILE, for plain HTTP write http://"
 DNS_ERRORS: Final = (socket.gaierror, urllib3.exceptions.NameResolutionError)
@@ -117,7 +117,8 @@ class Client:
             if size > self._max_bytes:
                 raise ScrapeError(
                     Reason.TOO_LARGE,
-                    f"more than {self._max_bytes / 2**20:g} MiB: no engine's /metrics? (APC_EXPORTER_MAX_BODY_MIB)",
+                    f"more than {self._max_bytes / 2**20:g} MiB: no engine's /metrics? "
+                    "The exporter's limit is APC_EXPORTER_MAX_BODY_MIB",
                 )
             _remaining(deadline)
             yield chunk
@@ -138,25 +139,32 @@ def _check_status(response: requests.Response) -> None:
         raise ScrapeError(Reason.AUTH, f"HTTP {status}: this page wants a key; set VLLM_METRICS_API_KEY")
     if status >= 500:  # noqa: PLR2004
         raise ScrapeError(Reason.HTTP_5XX, f"HTTP {status}")
+    if status == requests.codes.partial_content:
+        raise ScrapeError(Reason.TRUNCATED, f"HTTP {status}: a part of the page alone")
+    if status < 300:  # noqa: PLR2004
+        raise ScrapeError(Reason.EMPTY_BODY, f"HTTP {status}: no page, although nothing failed")
+    if status < 400:  # noqa: PLR2004
+        raise ScrapeError(Reason.REDIRECT, f"HTTP {status}, and no address to go on to")
     raise ScrapeError(Reason.HTTP_4XX, f"HTTP {status}: is this the address of the engine?")
 
 
 def _redirected(url: str, location: str) -> str:
-    """Return the URL that `url` redirects to. Raises ScrapeError if it is none, or another host's."""
+    """Return the URL that `url` redirects to. Raises ScrapeError if it is none, or another server's."""
     try:
         target = urljoin(url, location)
-        same = _same_host(urlsplit(url), urlsplit(target))
+        told = urlsplit(target)
+        same = _same_server(urlsplit(url), told)
     except ValueError as error:
         raise ScrapeError(Reason.REDIRECT, "redirected to what is no URL: set the URL of the engine itself") from error
     if not same:
         raise ScrapeError(
             Reason.REDIRECT,
-            f"redirected to another host, {urlsplit(target).hostname}: set the URL of the engine itself",
+            f"redirected to {told.scheme}://{_place(told)}, another server: set the URL of the engine itself",
         )
     return target
 
 
-def _same_host(one: SplitResult, other: SplitResult) -> bool:
+def _same_server(one: SplitResult, other: SplitResult) -> bool:
     """Whether the key may follow: the same origin, or the same name's default ports upgraded to https."""
     if (one.scheme, one.netloc) == (other.scheme, other.netloc):
         return True
@@ -167,10 +175,14 @@ def _same_host(one: SplitResult, other: SplitResult) -> bool:
     )
 
 
+def _place(url: SplitResult) -> str:
+    return url.netloc.rpartition("@")[2]
+
+
 def _reason(error: BaseException, url: SplitResult) -> ScrapeError:
     """Name what went wrong on the way; libraries wrap the cause several layers deep."""
     chain = list(_causes(error))
-    where = url.netloc.rpartition("@")[2]
+    where = _place(url)
     for kinds, reason, detail in (
         (TLS_ERRORS, Reason.TLS, f"no trusted TLS connection to {where}; {TLS_REMEDY}"),
         (DNS_ERRORS, Reason.DNS, f"the name {url.hostname} is not known here"),

@@ -12,9 +12,11 @@ from typing import Final, NamedTuple
 
 from exporter.engine import Route, Unit, routes
 
-_NAME: Final = re.compile(r"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)")
+OPENMETRICS_END: Final = "# EOF"  # needs no line feed after it
+_NAME: Final = re.compile(r"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:.]*)")
+_NAME_WITHIN: Final = re.compile(r'[ \t]*\{[ \t]*"([^"\\{}]*)"[ \t]*(?:,|(?=\}))')  # as UTF-8 names are written
 _LABELS: Final = re.compile(r'[ \t]*(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]*')
-_LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
+_LABEL: Final = re.compile(r'[ \t]*("?)([a-zA-Z_][a-zA-Z0-9_.]*)\1[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
 _ESCAPE: Final = re.compile(r"\\(.)")
 # a value, then an optional timestamp and an optional OpenMetrics exemplar
 _TAIL: Final = re.compile(r"([^ \t\r#]+)(?:[ \t]+-?\d+(?:\.\d+)?)?[ \t]*(?:#[ \t]*\{.*)?\r?")
@@ -54,8 +56,8 @@ def parse(text: str, *, every_bound: bool = False) -> list[Sample]:
 
     Raises ParseError on a wanted line that is malformed and on a text that ends within a line.
     """
-    if text and not text.endswith("\n"):
-        raise ParseError("the text ends within a line: it was cut off")
+    if text and not text.endswith("\n") and text.rpartition("\n")[2] != OPENMETRICS_END:
+        raise ParseError("no line feed after its last line: it was cut off; end a file of your own with one")
     read = _every_series if every_bound else _series
     samples: list[Sample] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -77,7 +79,7 @@ def parse(text: str, *, every_bound: bool = False) -> list[Sample]:
 
 def stated_unit(text: str, name: str) -> Unit:
     """Return the unit that the HELP line of an exposed counter states; `Unit.ONE` where it states none."""
-    match = re.search(rf"^# HELP {re.escape(name)}(?:_total)? (.*)$", text, re.MULTILINE)
+    match = re.search(rf'^# HELP "?{re.escape(name)}(?:_total)?"? (.*)$', text, re.MULTILINE)
     stated = match[1].lower() if match else ""
     return Unit.TOKENS if "token" in stated else Unit.BLOCKS if "block" in stated else Unit.ONE
 
@@ -85,6 +87,11 @@ def stated_unit(text: str, name: str) -> Unit:
 @lru_cache(maxsize=65_536)
 def _every_series(text: str) -> _Series | None:
     """Read the name and labels that a text starts with; None where we do not want that name."""
+    within = _NAME_WITHIN.match(text)
+    if within:
+        plain = f"{within[1]}{{{text[within.end() :]}"
+        series = _every_series(plain)
+        return series and series._replace(end=series.end + len(text) - len(plain))
     name = _NAME.match(text)
     wanted = routes(name[1]) if name else ()
     if not name or not wanted:
@@ -126,9 +133,9 @@ def _labels(text: str) -> Labels:
     position = 0
     while position < len(text):
         match = _LABEL.match(text, position)
-        if not match or match[1] in found:
+        if not match or match[2] in found:
             raise ParseError(f"the labels are malformed at {text[position : position + 40]!r}")
-        found[match[1]] = _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[2])
+        found[match[2]] = _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[3])
         position = match.end()
     return Labels(
         found.pop("model_name", ""),

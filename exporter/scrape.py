@@ -17,7 +17,7 @@ class Reason(StrEnum):
     HTTP_4XX = "http_4xx"
     HTTP_5XX = "http_5xx"
     AUTH = "auth"
-    REDIRECT = "redirect"  # to another host, which gets neither the request nor the key
+    REDIRECT = "redirect"  # to another server, which gets neither the request nor the key, or to nowhere
     HTML = "html"
     EMPTY_BODY = "empty_body"
     NO_ENGINE_SERIES = "no_engine_series"

@@ -1,8 +1,10 @@
 """Metrics over HTTP: `/metrics` negotiated for Prometheus 2 and 3, `/-/healthy`, and a line at `/`."""
 
+import errno
 import logging
 import math
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -97,11 +99,23 @@ def run_until_stopped(server: ThreadingWSGIServer) -> None:
     server.shutdown()
 
 
+class _ServerV6(ThreadingWSGIServer):
+    address_family = socket.AF_INET6  # with `::` the addresses of IPv4 too
+
+
 def serve(host: str, port: int, app: "WSGIApplication") -> ThreadingWSGIServer:
     """Bind and return the server, for the caller to run. Raises OSError where the port is taken."""
-    return make_server(host, port, app, server_class=ThreadingWSGIServer, handler_class=_Quiet)
+    kind = _ServerV6 if ":" in host else ThreadingWSGIServer
+    return make_server(host, port, app, server_class=kind, handler_class=_Quiet)
 
 
-def cannot_listen(error: OSError, where: str, setting: str, example: int) -> str:
-    """Return what to tell of the OSError of `serve`: the setting to change, with another port as an example."""
-    return f"{setting}: cannot listen on {where}: {error.strerror}. Move it: {setting}={example}"
+def address(host: str, port: int) -> str:
+    """Return host and port as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def cannot_listen(error: OSError, host: str, port: int, prefix: str, example: int) -> str:
+    """Return what to tell of the OSError of `serve`: the setting to change, with another value as an example."""
+    no_such_host = isinstance(error, socket.gaierror) or error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+    setting, other = (f"{prefix}_HOST", "127.0.0.1") if no_such_host else (f"{prefix}_PORT", example)
+    return f"{setting}: cannot listen on {address(host, port)}: {error.strerror}. Move it: {setting}={other}"

@@ -90,7 +90,8 @@ class Snapshot:
 
 Key = tuple[str, str]  # model name, engine
 Found = Mapping[tuple[str, Labels], float]  # one field of one cache: part and labels -> value
-DEVICE_SOURCES: Final = frozenset({"", "device"})
+DEVICE_SOURCES: Final = frozenset({"", "device", "total"})  # total: where SGLang does not part them
+PAIRS: Final = (("hit", "queried"), ("external_hit", "external_queried"))
 
 
 def snapshot(text: str, version: str = "") -> Snapshot:
@@ -108,6 +109,7 @@ def snapshot(text: str, version: str = "") -> Snapshot:
     faults: set[Fault] = set()
     dialect, oldest = engine.identify([group[0].route.spelling for group in by_field.values()])
     stated = _version(version)
+    newest = max(stated, oldest)  # a build from source calls itself 0.1.dev1
     if dialect is None and stated >= (0, 11, 2):
         dialect = Dialect.VLLM_V1  # V0 was gone by then
     keys = _Keys(by_field)
@@ -117,29 +119,39 @@ def snapshot(text: str, version: str = "") -> Snapshot:
             continue
         for key, value in _merged(fld, group, keys, faults).items():
             values[key][fld.name] = value
-    for of_cache in values.values():
+    with_hits = {keys.of(sample.labels) for sample in by_field.get(engine.HIT, [])}
+    for key, of_cache in values.items():
+        if dialect is Dialect.SGLANG and "queried" in of_cache and key not in with_hits:
+            of_cache["hit"] = {}  # its counter is first there when something was found
         _split_tiers(of_cache, dialect)
         _drop_impossible(of_cache, faults)
-    unit = _unit(by_field, text)
+    valued = {name for of_cache in values.values() for name in of_cache}
+    valued -= {name for of_cache in values.values() for name in _drop_halves(of_cache, dialect)}
+    if engine.CACHE_CONFIG in by_field:
+        valued.add(engine.CACHE_CONFIG.name)
+    unit = _unit(by_field, newest, text)
     facts = facts_by_engine([s.labels for s in by_field.get(engine.CACHE_CONFIG, [])], keys.engines)
     caches = tuple(_cache(key, values[key], unit, facts.get(key[1], NO_FACTS)) for key in sorted(values))
-    valued = {name for of_cache in values.values() for name in of_cache} | {engine.CACHE_CONFIG.name}
     return Snapshot(
         dialect=dialect,
         version=version or (">=" + ".".join(map(str, oldest)) if any(oldest) else ""),
         start_time=max((s.value for s in start_times if math.isfinite(s.value)), default=None),
         caches=caches,
-        found=_found(dialect, stated or oldest, set(by_field), valued, text),
+        found=_found(dialect, newest, set(by_field), valued, text),
         faults=frozenset(faults),
     )
 
 
 def _by_field(samples: Iterable[Sample]) -> dict[Field, list[Sample]]:
-    """Group by field; of several spellings in one answer only the preferred one counts."""
-    groups: dict[Field, dict[Spelling, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    """Group by field; of several names in one answer only one counts: the preferred spelling, the shortest lead."""
+    groups: dict[Field, dict[tuple[Spelling, str], list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
-        groups[sample.route.field][sample.route.spelling].append(sample)
-    return {fld: by_spelling[min(by_spelling, key=fld.spellings.index)] for fld, by_spelling in groups.items()}
+        route = sample.route
+        groups[route.field][route.spelling, route.lead].append(sample)
+    return {
+        fld: by_name[min(by_name, key=lambda name: (fld.spellings.index(name[0]), len(name[1]), name[1]))]
+        for fld, by_name in groups.items()
+    }
 
 
 def _bare(group: list[Sample]) -> bool:
@@ -175,11 +187,12 @@ def _merged(fld: Field, group: list[Sample], keys: _Keys, faults: set[Fault]) ->
         if fault:
             faults.add(fault)
             bad.add(key)
+    merge = group[0].route.spelling.merge or fld.merge
     merged: dict[Key, object] = {}
     for key, found in unique.items():
         if key in bad:
             continue
-        result = _histogram(found) if fld.kind is Kind.HISTOGRAM else _number(fld, found)
+        result = _histogram(found) if fld.kind is Kind.HISTOGRAM else _number(fld, merge, found)
         if isinstance(result, Fault):
             faults.add(result)
         else:
@@ -197,16 +210,16 @@ def _fault(fld: Field, value: float) -> Fault | None:
     return None if fld.name == "reported_hit_ratio" and value == engine.CACHING_OFF else Fault.NEGATIVE
 
 
-def _number(fld: Field, found: Found) -> float | dict[str, float] | Fault:
+def _number(fld: Field, merge: Merge, found: Found) -> float | dict[str, float] | Fault:
     if fld.split:
         by_split: dict[str, float] = defaultdict(float)
         for (_, labels), value in found.items():
             by_split[dict(labels.rest).get(fld.split, "")] += value
         return dict(by_split)
     values = found.values()
-    if fld.merge is Merge.SUM:
+    if merge is Merge.SUM:
         return sum(values)
-    if fld.merge is Merge.SAME and len(set(values)) > 1:
+    if merge is Merge.SAME and len(set(values)) > 1:
         return Fault.CONFLICT
     return max(values)
 
@@ -235,37 +248,52 @@ def _histogram(found: Found) -> Histogram | Fault:
     return Histogram(tuple(ordered), totals["sum"])
 
 
-def _unit(by_field: Mapping[Field, list[Sample]], text: str) -> Unit:
-    """Tell what the counters count; of one name that counted blocks, then tokens, its HELP line tells."""
+def _unit(by_field: Mapping[Field, list[Sample]], version: Version, text: str) -> Unit:
+    """Tell what the counters count; of a name that counted blocks, then tokens, its HELP or the version tells."""
     group = by_field.get(engine.QUERIED)
-    if not group:
+    if not group or group[0].route.spelling.unit is Unit.TOKENS:
         return Unit.TOKENS
-    spelling = group[0].route.spelling
-    if spelling.unit is Unit.TOKENS:
-        return Unit.TOKENS
-    name = engine.exposed_name(spelling, Kind.COUNTER, Dialect.VLLM_V1).removesuffix("_total")
-    return stated_unit(text, name) or spelling.unit
+    route = group[0].route
+    by_version = Unit.TOKENS if version >= engine.TOKENS_SINCE else Unit.BLOCKS
+    return stated_unit(text, route.lead + route.spelling.name) or by_version
 
 
 def _split_tiers(values: dict[str, object], dialect: Dialect | None) -> None:
     """Part the hits by where the tokens lay: on the device, or in a tier outside it."""
     hits = values.pop("hit", None)
     if isinstance(hits, dict):
-        on_device = [source in DEVICE_SOURCES for source in hits]
-        values["hit"] = sum(value for value, here in zip(hits.values(), on_device, strict=True) if here)
+        values["hit"] = sum((value for source, value in hits.items() if source in DEVICE_SOURCES), 0.0)
         if dialect is Dialect.SGLANG:
-            values["external_hit"] = sum(
-                value for value, here in zip(hits.values(), on_device, strict=True) if not here
-            )
+            values["external_hit"] = sum((value for source, value in hits.items() if source not in DEVICE_SOURCES), 0.0)
 
 
 def _drop_impossible(values: dict[str, object], faults: set[Fault]) -> None:
     """Leave out both parts of a quotient that would exceed 1."""
-    for part, whole in (("hit", "queried"), ("external_hit", "external_queried")):
+    for part, whole in PAIRS:
         hits, queries = values.get(part), values.get(whole)
         if isinstance(hits, float) and isinstance(queries, float) and hits > queries:
             faults.add(Fault.HITS_EXCEED_QUERIES)
             del values[part], values[whole]
+
+
+def _drop_halves(values: dict[str, object], dialect: Dialect | None) -> set[str]:
+    """Leave out what has lost its counterpart, and return the fields that were missed.
+
+    Sums over several caches are divided, and half a pair would be in one of the two sums alone. Prompt tokens by
+    source take the place of hits, and count only while there are lookups.
+    """
+    missed = set()
+    for part, whole in PAIRS:
+        if part in values and whole not in values and not (part == "external_hit" and dialect is Dialect.SGLANG):
+            missed.add(whole)
+            del values[part]
+        elif whole in values and part not in values:
+            missed.add(part)
+            if whole != "queried" or "prompt_by_source" not in values:
+                del values[whole]
+    if "queried" not in values:
+        values.pop("prompt_by_source", None)
+    return missed
 
 
 def _cache(key: Key, values: Mapping[str, object], unit: Unit, facts: Facts) -> Cache:
@@ -284,13 +312,15 @@ def _found(dialect: Dialect | None, version: Version, sent: set[Field], valued: 
     dialects = [dialect] if dialect else [Dialect.VLLM_V0, Dialect.VLLM_V1]
     due = [fld for fld in engine.expected(dialects[0], version) if fld in engine.expected(dialects[-1], version)]
     return {
-        fld.name: fld in sent and fld.name in valued for fld in due if fld in sent or not _declared(fld, dialects, text)
+        fld.name: fld.name in valued
+        for fld in due
+        if fld.name in valued or fld in sent or not _declared(fld, dialects, text)
     }
 
 
 def _declared(fld: Field, dialects: list[Dialect], text: str) -> bool:
     names = {engine.exposed_name(s, fld.kind, d).removesuffix("_total") for s in fld.spellings for d in dialects}
-    return any(re.search(rf"^# TYPE {re.escape(name)}(?:_total)? ", text, re.MULTILINE) for name in names)
+    return any(re.search(rf'^# TYPE "?{re.escape(name)}(?:_total)?"? ', text, re.MULTILINE) for name in names)
 
 
 def _version(text: str) -> Version:

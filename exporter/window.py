@@ -1,13 +1,13 @@
 """Two snapshots of one target -> what happened between them: the hit ratio of that window, or why there is none.
 
-The ratio is a quotient of sums over the caches, 0..1. It is cached over prompt tokens where the engine counts
-them, since lookups may be repeated; else hits over queries.
+The ratio is a quotient of two sums over the same caches, 0..1. A cache gives cached and prompt tokens where it
+counts them, since lookups may be repeated; else hits and queries.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from exporter.engine import Unit
 from exporter.snapshot import Cache, Fault, Snapshot
@@ -23,7 +23,7 @@ class State(StrEnum):
     GAUGE_ONLY = "gauge_only"  # the engine reports a lifetime figure and no counters
     APC_DISABLED = "apc_disabled"
     RESTARTED = "restarted"  # counters began anew
-    INVALID = "invalid"  # hits exceed queries
+    INVALID = "invalid"  # more was found than looked up
     UNKNOWN = "unknown"  # the engine exposes nothing to tell from
 
 
@@ -58,44 +58,59 @@ class Window:
 
 
 NO_CANARY: Final = Tokens()
-Read = Callable[[Cache], float | None]
-READS: Final[tuple[Read, ...]] = (
-    lambda cache: cache.queried,
-    lambda cache: cache.hit,
-    lambda cache: cache.prompt,
-    lambda cache: cache.preemptions,
-    lambda cache: cache.prompt_by_source.get("local_cache_hit"),
-)
+
+
+class _Counts(NamedTuple):
+    """Counters of one cache, or how much they rose; None = not exposed."""
+
+    queries: float | None
+    hits: float | None
+    prompt: float | None
+    preemptions: float | None
+    cached: float | None
+
+    @property
+    def pair(self) -> tuple[float, float] | None:
+        """Tokens found and tokens looked up; None unless both are known, since half a pair has no quotient."""
+        return None if self.hits is None or self.queries is None else (self.hits, self.queries)
+
+    @property
+    def best_pair(self) -> tuple[float, float] | None:
+        """The same, of prompt tokens where these are counted."""
+        return self.pair if self.cached is None or self.prompt is None else (self.cached, self.prompt)
 
 
 def window(before: Snapshot, after: Snapshot, canary: Tokens = NO_CANARY) -> Window:
     """Compare two snapshots of one target, the earlier one first."""
     pairs = _pairs(before, after)
-    queries, hits, prompt, preemptions, cached = (_increase(pairs, read) for read in READS)
-    if _restarted(before, after, (queries, hits, prompt)):
+    rises = [_rise(first, last) for first, last in pairs]
+    if _restarted(before, after) or any(_began_anew(*pair, rise) for pair, rise in zip(pairs, rises, strict=True)):
         return Window(State.RESTARTED)
     if Fault.HITS_EXCEED_QUERIES in after.faults | before.faults:
         return Window(State.INVALID)
-    if queries is None or hits is None:
-        return _without_counters(after, prompt)
+    whole = [rise for rise in rises if rise.pair]
+    if not whole:
+        return _without_counters(after, _sum(rise.prompt for rise in rises))
     unit = after.caches[0].unit
-    if unit is Unit.TOKENS:  # what the canary sent is known in tokens only
-        queries, hits = max(queries - canary.prompt, 0.0), max(hits - canary.cached, 0.0)
-        prompt = None if prompt is None else max(prompt - canary.prompt, 0.0)
-    if hits > queries:
+    sent = canary if unit is Unit.TOKENS else NO_CANARY  # what the canary sent is known in tokens only
+    hits, queries = _less(_total(rise.pair for rise in whole), sent)
+    found, of = _less(_total(rise.best_pair for rise in whole), sent)
+    if not of:  # a prompt is counted at its first token only, after its lookup
+        found, of = hits, queries
+    if hits > queries or found > of:
         return Window(State.INVALID)
-    ratio = None
-    if queries > 0:
-        counted = prompt and cached is not None
-        ratio = max(cached - canary.cached, 0.0) / prompt if counted else hits / queries  # type: ignore[operator]
-    inflated = cached is None and unit is Unit.TOKENS and prompt is not None and queries > prompt > 0
+    prompt = _sum(rise.prompt for rise in whole)
+    prompt = None if prompt is None else max(prompt - sent.prompt, 0.0)
+    ratio = found / of if queries > 0 else None
+    by_lookups = unit is Unit.TOKENS and any(rise.cached is None for rise in whole)
+    inflated = by_lookups and prompt is not None and queries > prompt > 0
     return Window(
         state=_state(ratio, prompt),
         unit=unit,
         queries=queries,
         hits=hits,
         prompt=prompt,
-        preemptions=preemptions,
+        preemptions=_sum(rise.preemptions for rise in rises),
         hit_ratio=ratio,
         lifetime_hit_ratio=lifetime_hit_ratio(after),
         quality=Quality.INFLATED if inflated else Quality.EXACT,
@@ -104,8 +119,8 @@ def window(before: Snapshot, after: Snapshot, canary: Tokens = NO_CANARY) -> Win
 
 def lifetime_hit_ratio(snapshot: Snapshot) -> float | None:
     """Return hits over queries since the engine's start, 0..1; it hides what happened lately."""
-    queries, hits = (_sum(read(cache) for cache in snapshot.caches) for read in READS[:2])
-    return hits / queries if hits is not None and queries else None
+    hits, queries = _total(_counts(cache).pair for cache in snapshot.caches)
+    return hits / queries if queries else None
 
 
 def _state(ratio: float | None, prompt: float | None) -> State:
@@ -123,10 +138,14 @@ def _without_counters(after: Snapshot, prompt: float | None) -> Window:
     return Window(State.APC_DISABLED if enabled == {False} else State.UNKNOWN, prompt=prompt)
 
 
-def _restarted(before: Snapshot, after: Snapshot, increases: Iterable[float | None]) -> bool:
-    if before.start_time and after.start_time and before.start_time != after.start_time:
-        return True
-    return any(increase is not None and increase < 0 for increase in increases)
+def _restarted(before: Snapshot, after: Snapshot) -> bool:
+    return bool(before.start_time and after.start_time and before.start_time != after.start_time)
+
+
+def _began_anew(before: Cache, after: Cache, rise: _Counts) -> bool:
+    """Whether a counter fell, or counts in another unit than it did: an engine of another version."""
+    other_unit = before.unit is not after.unit and rise.queries is not None
+    return other_unit or any(value is not None and value < 0 for value in rise)
 
 
 def _pairs(before: Snapshot, after: Snapshot) -> list[tuple[Cache, Cache]]:
@@ -134,14 +153,24 @@ def _pairs(before: Snapshot, after: Snapshot) -> list[tuple[Cache, Cache]]:
     return [(earlier[key], cache) for cache in after.caches if (key := (cache.model_name, cache.engine)) in earlier]
 
 
-def _increase(pairs: list[tuple[Cache, Cache]], read: Read) -> float | None:
-    increases = []
-    for before, after in pairs:
-        first, last = read(before), read(after)
-        increases.append(None if first is None or last is None else last - first)
-    if any(increase is not None and increase < 0 for increase in increases):
-        return min(increase for increase in increases if increase is not None)
-    return _sum(increases)
+def _counts(cache: Cache) -> _Counts:
+    cached = cache.prompt_by_source.get("local_cache_hit")
+    return _Counts(cache.queried, cache.hit, cache.prompt, cache.preemptions, cached)
+
+
+def _rise(before: Cache, after: Cache) -> _Counts:
+    both = zip(_counts(before), _counts(after), strict=True)
+    return _Counts(*(None if first is None or last is None else last - first for first, last in both))
+
+
+def _total(pairs: Iterable[tuple[float, float] | None]) -> tuple[float, float]:
+    """Add up found and looked-up tokens of those that have both."""
+    known = [pair for pair in pairs if pair]
+    return sum(found for found, _ in known), sum(of for _, of in known)
+
+
+def _less(pair: tuple[float, float], canary: Tokens) -> tuple[float, float]:
+    return max(pair[0] - canary.cached, 0.0), max(pair[1] - canary.prompt, 0.0)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from exporter.checks import ConfigError, listing
-from exporter.server import application, cannot_listen, run_until_stopped, serve
+from exporter.server import address, application, cannot_listen, run_until_stopped, serve
 from probes import bench, report
 from probes.arguments import seconds
 from probes.canary import Canary, Cycle
@@ -196,13 +196,13 @@ def _serve(settings: Settings) -> int:
     try:
         server = serve(settings.host, settings.port, application(lambda _: metrics.registry.collect(), "canary probe"))
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
-        print(cannot_listen(error, where, "APC_PROBE_PORT", 9492), file=sys.stderr)
+        print(cannot_listen(error, settings.host, settings.port, "APC_PROBE", 9492), file=sys.stderr)
         return COULD_NOT_RUN
     schedule = Schedule(tuple(_job(canary, metrics) for canary in canaries), metrics.count)
     schedule.start()
     names = ", ".join(canary.target.name for canary in canaries)
-    log.info("serving http://%s:%d/metrics; canaries for %s", settings.host, server.server_port, names)
+    where = address(settings.host, server.server_port)
+    log.info("serving http://%s/metrics; canaries for %s", where, names)
     run_until_stopped(server)
     schedule.stop()
     for canary in canaries:

@@ -26,7 +26,35 @@ ENVIRONMENT = {
     ),
     "a query": (
         {"VLLM_URL": "http://gpu:8000?x=1"},
-        "VLLM_URL: 'http://gpu:8000?x=1' has a query or fragment. Example: VLLM_URL=http://localhost:8000",
+        f"VLLM_URL: 'http://gpu:8000' has a query or fragment after it. {EXAMPLE}",
+    ),
+    "an empty query": (
+        {"VLLM_URL": "http://gpu:8000/v1?"},
+        f"VLLM_URL: 'http://gpu:8000/v1' has a query or fragment after it. {EXAMPLE}",
+    ),
+    "an empty fragment": (
+        {"VLLM_URL": "http://gpu:8000#"},
+        f"VLLM_URL: 'http://gpu:8000' has a query or fragment after it. {EXAMPLE}",
+    ),
+    "a secret in the query of what is no address": (
+        {"VLLM_URL": "gpu:8000?key=sk-demo-0000@b"},
+        f"VLLM_URL: '...' is no http or https address. {EXAMPLE}",
+    ),
+    "a placeholder": (
+        {"VLLM_URL": "http://<host>:8000"},
+        f"VLLM_URL: 'http://<host>:8000' holds '<', as a placeholder does and no address. {EXAMPLE}",
+    ),
+    "a variable": (
+        {"VLLM_URL": "http://${HOST}:8000"},
+        f"VLLM_URL: 'http://${{HOST}}:8000' holds '$', as a placeholder does and no address. {EXAMPLE}",
+    ),
+    "a blank": (
+        {"VLLM_URL": "http://gpu 8000"},
+        f"VLLM_URL: 'http://gpu 8000' holds ' ', as a placeholder does and no address. {EXAMPLE}",
+    ),
+    "a page of the API": (
+        {"VLLM_URL": "http://gpu:8000/v1/chat/completions"},
+        f"VLLM_URL: 'http://gpu:8000/v1/chat/completions' is a page of the API; leave out /chat/completions. {EXAMPLE}",
     ),
     "a key with a blank in it": (
         {"VLLM_METRICS_API_KEY": "sk-demo 0000"},
@@ -55,7 +83,7 @@ ENVIRONMENT = {
     ),
 }
 FILE = {
-    "no yaml": ("targets: [", "is no YAML: while parsing a flow node"),
+    "no yaml": ("targets: [", "is no YAML: line 1: expected the node content, but found '<stream end>'"),
     "no list": ("targets: 3\n", "has no list of targets. Example: targets: [{name: qwen, url: 'http://gpu-1:8000'}]"),
     "empty": ("", "has no list of targets."),
     "an unknown key above": (GOOD + "target: []\n", "target is unknown; did you mean targets?"),
@@ -64,6 +92,15 @@ FILE = {
         "APC_TARGETS: targets[0]: modle is unknown; did you mean model?",
     ),
     "a missing key": ("targets: [{name: a}]\n", "targets[0].url: is missing. Example: url: http://gpu-1:8000"),
+    "an empty name": (GOOD.replace("a,", "' ',"), "targets[0].name: is empty. Example: name: qwen"),
+    "an empty address": (
+        "targets: [{name: a, url: ''}]\n",
+        "targets[0].url: is empty. Example: url: http://gpu-1:8000",
+    ),
+    "a key given twice": (
+        "targets:\n- {name: a, url: 'http://a:1'}\n- name: b\n  url: 'http://sk-demo:1'\n  name: c\n",
+        "is no YAML: line 5: name is given twice",
+    ),
     "a key written out": (
         GOOD.replace("}", ", api_key: sk-demo-0000}"),
         "targets[0].api_key: keys are never written in the file; name an environment variable: api_key_env: QWEN_KEY",
@@ -71,6 +108,10 @@ FILE = {
     "a key that is not set": (
         GOOD.replace("}", ", api_key_env: NO_KEY}"),
         "targets[0].api_key_env: the environment has no NO_KEY",
+    ),
+    "a key for the name of its variable": (
+        GOOD.replace("}", ", api_key_env: sk-demo-0000}"),
+        "targets[0].api_key_env: the environment has no variable of that name; a key itself is not written here",
     ),
     "a number for a text": (GOOD.replace("a,", "3,"), "targets[0].name: is no text. Example: name: qwen"),
     "one name twice": (GOOD + GOOD.splitlines()[1] + "\n", "two targets have the name 'a'; each name must be unique"),
@@ -158,3 +199,10 @@ def test_check_shows_what_it_understood(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--from-file", "/no/such.prom"]) == 3
     assert capsys.readouterr().err == "--from-file: /no/such.prom cannot be read: No such file or directory\n"
+
+
+def test_a_saved_text_has_no_settings_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--check", "--from-file", "x.prom"])
+    assert raised.value.code == 2
+    assert "give one of them" in capsys.readouterr().err

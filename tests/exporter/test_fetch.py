@@ -59,6 +59,10 @@ ANSWERS = {
         ),
         None,
     ),
+    "204": (reply(status="204 No Content"), Reason.EMPTY_BODY),
+    "206": (reply(BODY, status="206 Partial Content"), Reason.TRUNCATED),
+    "301 to nowhere": (reply(status="301 Moved Permanently"), Reason.REDIRECT),
+    "304": (reply(status="304 Not Modified"), Reason.REDIRECT),
     "401": (reply(status="401 Unauthorized"), Reason.AUTH),
     "403": (reply(status="403 Forbidden"), Reason.AUTH),
     "404": (reply("{}", status="404 Not Found"), Reason.HTTP_4XX),
@@ -73,6 +77,12 @@ ANSWERS = {
     "blank": (reply(" \n\n"), Reason.EMPTY_BODY),
     "another exporter's": (reply("# TYPE python_info gauge\npython_info 1\n"), Reason.NO_ENGINE_SERIES),
     "json": (reply('{"detail":"ok"}\n', Content_Type="application/json"), Reason.NO_ENGINE_SERIES),
+    "json without a line feed": (reply('{"detail":"Not Found"}'), Reason.NO_ENGINE_SERIES),
+    "a byte order mark": (reply(b"\xef\xbb\xbf" + BODY), None),
+    "openmetrics without a line feed": (reply(BODY + b"# EOF"), None),
+    "a file without a line feed": (reply(BODY[:-1]), Reason.PARSE_ERROR),
+    "brackets without end": (reply("[" * 100_000 + "\n"), Reason.NO_ENGINE_SERIES),
+    "cut within a comment": (reply(BODY + b"# TYPE vllm"), Reason.PARSE_ERROR),
     "broken": (reply('vllm:prefix_cache_hits_total{engine="0} 1\n'), Reason.PARSE_ERROR),
     "cut within a line": (reply(BODY[:-7]), Reason.PARSE_ERROR),
     "not utf-8": (reply(b"vllm:num_requests_running 1\n\xff\n"), Reason.PARSE_ERROR),
@@ -93,6 +103,16 @@ def test_answer(answer: Any, reason: Reason | None) -> None:
         found = scrape(server.url)
     assert found.reason is reason
     assert (found.snapshot is None) is (reason is not None)
+
+
+def test_limits_are_told_as_the_exporters_own() -> None:
+    """The probe asks with the same client and fixed limits."""
+    with serving(reply(b"#" * (2**20 + 1))) as large, serving(SLOW["silent"]) as slow:
+        told = [str(scrape(server.url, timeout=0.3).error) for server in (large, slow)]
+    assert told == [
+        "too_large: more than 1 MiB: no engine's /metrics? The exporter's limit is APC_EXPORTER_MAX_BODY_MIB",
+        "timeout: no complete answer within the time limit; the exporter's is APC_EXPORTER_TIMEOUT",
+    ]
 
 
 def test_refused() -> None:
@@ -190,6 +210,7 @@ def by_path(**answers: bytes) -> Callable[[socket.socket, str], None]:
         (reply(), True),
         (reply(status="503 Service Unavailable"), False),
         (reply(status="404 Not Found"), None),
+        (reply(status="204 No Content"), None),
         (reply(status="401 Unauthorized"), None),
     ],
 )
@@ -252,7 +273,8 @@ def test_the_api_key_is_never_sent_and_the_metrics_key_stays_on_its_host() -> No
         elsewhere = reply(status="307 Moved", Location=f"{other.url}/metrics")
         with serving(by_path(metrics=elsewhere, health=reply())) as server:
             found = scrape(server.url, api_key="sk-api", metrics_key=SECRET)
-    assert found.reason is Reason.REDIRECT
+    assert found.error
+    assert found.error.detail == f"redirected to {other.url}, another server: set the URL of the engine itself"
     assert other.requests == []
     assert sum(SECRET in request for request in server.requests) == 1
     assert not any("sk-api" in request for request in server.requests)

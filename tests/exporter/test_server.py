@@ -12,9 +12,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as classic
 
+from exporter.__main__ import main
 from exporter.collector import Collector
 from exporter.config import Settings, Target
-from exporter.server import application, serve
+from exporter.server import address, application, serve
 from tests.inputs import CASES, NEWEST
 from tests.sockets import free_port, reply, serving
 
@@ -111,6 +112,37 @@ def test_a_fault_of_our_own_is_a_500_in_plain_text() -> None:
     server.server_close()
     assert (status, content_type) == (500, "text/plain; charset=utf-8")
     assert "Traceback" not in body
+
+
+def test_the_metrics_are_there_over_ipv6() -> None:
+    try:
+        server = serve("::1", 0, application(lambda _: ()))
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    Thread(target=server.serve_forever, daemon=True).start()
+    assert get(f"http://{address('::1', server.server_port)}/-/healthy")[::2] == (200, "ok\n")
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("engine.invalid", "APC_EXPORTER_HOST: cannot listen on engine.invalid:{}: "),
+        ("192.0.2.1", "APC_EXPORTER_HOST: cannot listen on 192.0.2.1:{}: "),
+        ("::ffff", "APC_EXPORTER_HOST: cannot listen on [::ffff]:{}: "),
+        ("127.0.0.1", "APC_EXPORTER_PORT: cannot listen on 127.0.0.1:{}: "),
+    ],
+)
+def test_what_cannot_be_listened_on_names_the_setting_to_change(
+    host: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(reply()) as taken:
+        port = taken.url.rpartition(":")[2]
+        monkeypatch.setenv("APC_EXPORTER_HOST", host)
+        monkeypatch.setenv("APC_EXPORTER_PORT", port)
+        assert main([]) == 3
+    assert capsys.readouterr().err.startswith(told.format(port))
 
 
 def test_two_apps_in_one_process_share_nothing() -> None:

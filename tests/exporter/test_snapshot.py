@@ -5,17 +5,10 @@ import math
 import pytest
 
 from exporter.engine import Dialect, Unit
-from exporter.read import read
 from exporter.scrape import Reason, ScrapeError
-from exporter.snapshot import Cache, Fault, Snapshot
-from exporter.window import State, Window, window
+from exporter.snapshot import Cache, Fault
+from tests.exporter.bodies import PAIR, by_source, ranks, snap
 from tests.inputs import capture
-
-PAIR = "vllm:prefix_cache_queries_total 100\nvllm:prefix_cache_hits_total 40\n"
-
-
-def snap(text: str) -> Snapshot:
-    return read(text.encode())
 
 
 def only(text: str) -> Cache:
@@ -31,6 +24,8 @@ def only(text: str) -> Cache:
         "vllm:prefix_cache_hits_total{engine=0} 1",
         'vllm:prefix_cache_hits_total{engine="0" model_name="m"} 1',
         'vllm:prefix_cache_hits_total{engine="0",engine="1"} 1',
+        'vllm:prefix_cache_hits_total{"engine="0"} 1',
+        '{"vllm:prefix_cache_hits_total",engine="0} 1',
         "vllm:prefix_cache_hits_total{} ",
         "vllm:prefix_cache_hits_total",
         "vllm:prefix_cache_hits_total x",
@@ -57,10 +52,16 @@ def test_a_malformed_line_fails_the_whole_answer_and_is_named(line: str) -> None
         'vllm:prefix_cache_hits{engine="0",model_name="m"} 40',
         'kserve_vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40',
         'ray_vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm.prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm.vllm.prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm_vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        'vllm_vllm_prefix_cache_hits_total{engine="0",model_name="m"} 40',
+        '{"vllm:prefix_cache_hits_total",engine="0",model_name="m"} 40',
+        '{ "vllm.prefix_cache_hits_total" , "engine"="0","model_name"="m"} 40 1700000000000',
     ],
 )
 def test_every_legal_way_to_write_a_line(line: str) -> None:
-    cache = only(line + "\n")
+    cache = only(f'vllm:prefix_cache_queries_total{{engine="0",model_name="m"}} 100\n{line}\n')
     assert (cache.model_name, cache.engine, cache.hit) == ("m", "0", 40)
 
 
@@ -121,11 +122,9 @@ def test_one_bad_process_spoils_the_sum_and_no_other_engine() -> None:
 
 def test_models_and_engines_stay_apart() -> None:
     snapshot = snap(
-        "".join(
-            f'vllm:prefix_cache_hits_total{{model_name="{m}",engine="{e}"}} {m}{e}\n' for m in (1, 2) for e in (0, 1)
-        )
+        "".join(f'vllm:num_preemptions_total{{model_name="{m}",engine="{e}"}} {m}{e}\n' for m in (1, 2) for e in (0, 1))
     )
-    assert {(c.model_name, c.engine): c.hit for c in snapshot.caches} == {
+    assert {(c.model_name, c.engine): c.preemptions for c in snapshot.caches} == {
         ("1", "0"): 10,
         ("1", "1"): 11,
         ("2", "0"): 20,
@@ -169,12 +168,35 @@ def test_a_histogram_that_cannot_be_is_left_out(text: str) -> None:
     assert [cache.ttft for cache in snapshot.caches] == [None]
 
 
-def test_a_name_that_counted_blocks_then_tokens_is_told_by_its_help() -> None:
-    pair = "vllm:gpu_prefix_cache_queries_total 4\nvllm:gpu_prefix_cache_hits_total 1\n"
-    help_ = "# HELP vllm:gpu_prefix_cache_queries_total GPU prefix cache queries, in terms of number of queried {}.\n"
+@pytest.mark.parametrize("lead", ["vllm:", "vllm_", "ray_vllm_"])
+def test_a_name_that_counted_blocks_then_tokens_is_told_by_its_help(lead: str) -> None:
+    name = f"{lead}gpu_prefix_cache_queries_total"
+    pair = f"{name} 4\n{lead}gpu_prefix_cache_hits_total 1\n"
+    help_ = f"# HELP {name} GPU prefix cache queries, in terms of number of queried {{}}.\n"
     assert only(pair).unit is Unit.BLOCKS
     assert only(help_.format("blocks") + pair).unit is Unit.BLOCKS
     assert only(help_.format("tokens") + pair).unit is Unit.TOKENS
+    assert only(help_.format("tokens").replace(name, f'"{name}"') + pair).unit is Unit.TOKENS
+
+
+@pytest.mark.parametrize(
+    ("version", "unit"), [("0.8.5", Unit.BLOCKS), ("0.9.2", Unit.TOKENS), ("0.10.1", Unit.TOKENS), ("", Unit.BLOCKS)]
+)
+def test_without_its_help_the_version_tells_the_unit(version: str, unit: Unit) -> None:
+    (cache,) = snap(PAIR.replace("vllm:", "vllm:gpu_"), version).caches
+    assert cache.unit is unit
+
+
+def test_a_series_under_two_names_is_counted_once() -> None:
+    """As where Ray hands on what the engine exposes too, with a label of its own."""
+    handed_on = PAIR.replace("vllm:", "ray_vllm_").replace("_total ", '_total{WorkerId="a"} ')
+    assert [(cache.queried, cache.hit) for cache in snap(handed_on + PAIR).caches] == [(100, 40)]
+
+
+@pytest.mark.parametrize("version", ["0.1.dev1+g0123abc", "0.32.0", "", "main"])
+def test_a_build_from_source_has_what_its_names_tell(version: str) -> None:
+    snapshot = snap(capture("v0.32.0__unique-then-shared").replace("cache_hits_total", "hits_total"), version)
+    assert [name for name, found in snapshot.found.items() if not found] == ["hit", "external_hit"]
 
 
 def test_a_renamed_field_is_missed() -> None:
@@ -216,6 +238,12 @@ def test_blocks_are_those_of_one_rank() -> None:
     assert [cache.facts.blocks for cache in snap(odd).caches] == [None, None]
 
 
+def test_replicas_that_state_the_same_are_one_and_those_that_disagree_are_none() -> None:
+    one, other = (CONFIG.format(0, 100, f',WorkerId="{i}",ReplicaId="{i}",pid="{i}"') for i in (1, 2))
+    assert only(PAIR + one + other).facts.block_size == 16
+    assert only(PAIR + one + other.replace('"16"', '"32"')).facts.block_size is None
+
+
 def test_the_block_size_of_a_hybrid_model_is_no_reuse_unit() -> None:
     facts = only(CONFIG.format(0, 100, ',mamba_cache_mode="align"') + PAIR).facts
     assert (facts.block_size, facts.reuse_unit, facts.stated_block_size) == (None, None, 16)
@@ -254,25 +282,50 @@ def test_sglang_is_read_from_the_same_table() -> None:
     assert (cache.kv_usage, cache.running, cache.waiting, cache.reported_hit_ratio) == (0.28, 2, 1, None)
 
 
-def test_counters_that_fall_are_a_restart_and_no_number() -> None:
-    before, after = snap(PAIR), snap(PAIR.replace("100", "50"))
-    assert window(before, after) == Window(State.RESTARTED)
+def test_sglang_without_a_hit_yet_has_found_nothing() -> None:
+    """Its counter is there from the first hit on."""
+    snapshot = snap("".join(line for line in SGLANG.splitlines(keepends=True) if "cached_tokens" not in line))
+    assert [(cache.queried, cache.hit, cache.external_hit) for cache in snapshot.caches] == [(1000, 0, 0)]
+    assert snapshot.found["hit"] is True
 
 
-def test_a_new_start_time_is_a_restart_even_when_counters_rose() -> None:
-    start = "process_start_time_seconds {}\n"
-    before, after = snap(PAIR + start.format(1)), snap(PAIR.replace("100", "900") + start.format(2))
-    assert window(before, after) == Window(State.RESTARTED)
+def test_sglang_hits_that_are_not_parted_are_the_devices() -> None:
+    cache = only(SGLANG + 'sglang:cached_tokens_total{model_name="m",cache_source="total"} 100.0\n')
+    assert (cache.hit, cache.external_hit) == (400, 60)
 
 
-def test_repeated_lookups_do_not_lower_the_ratio_where_prompt_tokens_are_counted() -> None:
-    """0.16 to 0.26 look a waiting request up in each step: 361,500 lookups for 6,000 tokens."""
-    before, after = (without_start(capture(f"v0.16.0__{name}")) for name in ("fresh", "eviction"))
-    after = after.replace('source="local_cache_hit"} 0.0', 'source="local_cache_hit"} 1500.0')
-    found = window(snap(before), snap(after))
-    assert (found.queries, found.prompt, found.hit_ratio, found.quality) == (361_500, 6000, 0.25, "exact")
+def test_requests_that_each_tensor_parallel_rank_tells_of_are_counted_once() -> None:
+    cache = only(
+        SGLANG + "".join(f"{line}\n" for line in SGLANG.replace('tp_rank="0"', 'tp_rank="1"').splitlines()[-2:])
+    )
+    assert (cache.running, cache.waiting) == (2, 1)
 
 
-def without_start(text: str) -> str:
-    """Take the start time out, so that two engines pass for one."""
-    return "".join(line for line in text.splitlines(keepends=True) if "process_start_time" not in line)
+@pytest.mark.parametrize(
+    ("lines", "values", "missed", "faults"),
+    [
+        (["1000 NaN 9", "500 100 9"], [(None, None), (500, 100)], ["hit"], {Fault.NOT_FINITE}),
+        (["NaN 900 9", "500 100 9"], [(None, None), (500, 100)], ["queried"], {Fault.NOT_FINITE}),
+        (["1000 - 9", "500 100 9"], [(None, None), (500, 100)], ["hit"], set()),
+        (["- 900 9", "500 100 9"], [(None, None), (500, 100)], ["queried"], set()),
+        (["1000 - 9", "500 - 9"], [(None, None), (None, None)], ["hit"], set()),
+    ],
+)
+def test_half_a_pair_is_left_out_and_what_it_lacks_is_missed(
+    lines: list[str], values: list[tuple[float | None, float | None]], missed: list[str], faults: set[Fault]
+) -> None:
+    snapshot = snap(ranks(*lines))
+    assert [(cache.queried, cache.hit) for cache in snapshot.caches] == values
+    assert [name for name in ("queried", "hit") if not snapshot.found[name]] == missed
+    assert snapshot.faults == faults
+
+
+def test_prompt_tokens_by_source_need_lookups_and_no_hits() -> None:
+    """Rules divide them by themselves, but only while something is looked up."""
+    without_hits = only(ranks("1000 - 9") + by_source(0, 4, 5))
+    assert (without_hits.queried, dict(without_hits.prompt_by_source)) == (
+        1000,
+        {"local_compute": 4, "local_cache_hit": 5},
+    )
+    without_lookups = only(ranks("- 900 9") + by_source(0, 4, 5))
+    assert (without_lookups.hit, dict(without_lookups.prompt_by_source), without_lookups.prompt) == (None, {}, 9)
