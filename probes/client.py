@@ -16,6 +16,7 @@ import openai
 from openai import APIResponse, OpenAI
 
 from probes import classify, outcome
+from probes.fault import parsed
 from probes.outcome import ErrorClass, Failed, Failure, Names, Place
 from probes.stream import BROKEN_OFF, CachedState, Mark, Stream
 
@@ -209,7 +210,7 @@ class Client:
     def _models(self, deadline: float) -> list[str]:
         place = self._place("/v1/models")
         exchange = self._receive(self._api.models.with_streaming_response.list, {}, place, deadline)
-        data = classify.parsed(exchange.answer.text)
+        data = parsed(exchange.answer.text)
         entries = data.get("data") if isinstance(data, dict) else None
         if exchange.failure or not isinstance(entries, list):
             answer = exchange.status, exchange.answer_headers, exchange.answer.text

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from probes import classify
+from probes.fault import Fault, fault_in, objects, parsed
 from probes.outcome import ErrorClass, Failure, Place
 
 MAX_KEPT: Final = 4 * 2**20  # bytes of an answer that is no stream
@@ -44,7 +45,7 @@ class Stream:
         self.done = False  # nothing more is to come
         self._usage: dict[str, Any] = {}
         self._finish_reason: str | None = None
-        self._fault: classify.Fault | None = None
+        self._fault: Fault | None = None
         self._chunks = 0
         self._token_chunks = 0
         self._stray = bytearray()
@@ -135,15 +136,15 @@ class Stream:
         if data.startswith(b"[DONE]"):
             self.done = True
             return
-        chunk = classify.parsed(data.decode(errors="replace"))
+        chunk = parsed(data.decode(errors="replace"))
         if not isinstance(chunk, dict):
             self._keep(data)
             return
         self._chunks += 1
         self.last = self._arrival
-        self._fault = self._fault or classify.fault_in(chunk)
+        self._fault = self._fault or fault_in(chunk)
         usage = chunk.get("usage")
-        choices = _objects(chunk.get("choices"))
+        choices = objects(chunk.get("choices"))
         if any(map(_bears_text, choices)) or (choices and self._counted(usage)):
             self._token_chunks += 1
             if self.first_token is None:
@@ -162,14 +163,9 @@ def _bears_text(choice: Mapping[str, Any]) -> bool:
     delta = choice.get("delta")
     if not isinstance(delta, dict):
         return False
-    functions = [call.get("function") for call in _objects(delta.get("tool_calls"))] + [delta.get("function_call")]
-    called = any(function.get("name") or function.get("arguments") for function in _objects(functions))
+    functions = [call.get("function") for call in objects(delta.get("tool_calls"))] + [delta.get("function_call")]
+    called = any(function.get("name") or function.get("arguments") for function in objects(functions))
     return called or any(delta.get(channel) for channel in TEXT_CHANNELS)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    """Return the JSON objects of a list; a server may send anything."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _number(fields: object, name: str) -> int | None:
