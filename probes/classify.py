@@ -18,13 +18,17 @@ from probes.outcome import MAX_READ, ErrorClass, Failure, Place, key_fault
 # --- Parameters that are refused --------------------------------------------------------------------------------
 
 REFUSAL: Final = re.compile(
-    r"(?:unknown|un(?:supported|recogni[sz]ed|expected)|does not support)(?! (?:model|value))"
-    r"|extra[ _](?:inputs|fields|forbidden)|additional propert|is not allowed"
-    r"|not (?:supported|permitted|recogni[sz]ed|accepted)"
+    r"(?:unknown|un(?:supported|recogni[sz]ed|expected))(?! (?:model|value|error))"
+    r"|do(?:es)?(?: not|n't) (?:support|recogni[sz]e|accept|allow)(?! model)"
+    r"|(?:not|n't|no longer) (?:supported|permitted|recogni[sz]ed|accepted|allowed|compatible)"
+    r"|(?:cannot|can't|must not|may not) (?:be (?:used|set|given|sent|specified)|specify|use)"
+    r"|extra[ _](?:inputs|fields|forbidden)|additional propert|(?:is|are|been) (?:deprecated|removed)|instead of"
     r"|not (?:a )?(?:valid|known|supported|recogni[sz]ed) (?:parameter|argument|field|property|key|option)"
-    r"|invalid (?:parameter|argument|field|property|key|option)s?\W+\w+\W*$"  # without a word of its value
-    r"|(?:is|are|been) (?:deprecated|removed)|不支持(?!的?模型)|未知的?(?:参数|字段)|不允许"
+    r"|(?:invalid|illegal) (?:param(?:eter)?|argument|field|property|key|option)(?:s|\(s\))?\W+\w+\W*$"
+    r"|不支持(?!的?模型)|不被支持|不允许|未知的?(?:参数|字段)|(?:无效|非法)的?(?:参数|字段)\W*\w+\W*$"
 )
+# The parameter is known, its value is not taken.
+OF_VALUE: Final = re.compile(r"\bvalue\b|(?:greater|less|more|larger) than|at (?:least|most)|must be\b|support [0-9]")
 CLAUSE: Final = re.compile(r"[;\n。\uff1b]|\.(?:\s|$)")
 # A name that is not told with its value.
 NAME: Final = re.compile(r"\b[a-z_]+\b(?!['\"]?\s*(?:=|:\s*[0-9{\[]))", re.ASCII)
@@ -38,12 +42,16 @@ def refused_parameters(status: int, body: str, sent: Collection[str]) -> tuple[s
         return ()
     clauses = CLAUSE.split(ECHO.sub("", fault.message))
     by_code = REFUSAL.search(fault.kind)
-    refusing = [clause for clause in clauses if by_code or REFUSAL.search(clause.lower())]
+    refusing = [clause for clause in clauses if by_code or _refuses(clause.lower())]
     told = fault.fields if refusing and set(fault.fields) & set(sent) else NAME.findall(" ".join(refusing))
     named = [name for name in sent if name in told]
     if "continuous_usage_stats" in named:  # a part of stream_options, which may do without it
         return ("continuous_usage_stats",)
     return tuple(named)
+
+
+def _refuses(clause: str) -> bool:
+    return bool(REFUSAL.search(clause)) and not OF_VALUE.search(clause)
 
 
 # --- Classification ---------------------------------------------------------------------------------------------
@@ -54,7 +62,7 @@ PROXY_HEADERS: Final = ("x-squid-error", "proxy-agent", "proxy-authenticate")
 # Those stand before gateways, and answer in their name.
 FRONTS: Final = re.compile(
     r"google|varnish|fastly|cloudfront|cloudflare|akamai|kong|envoy|istio|apisix|nginx|tengine|haproxy|traefik"
-    r"|caddy|vegur|heroku|fly\.io|vercel|kunlun",
+    r"|caddy|azure|vegur|heroku|fly\.io|vercel|kunlun",
     re.IGNORECASE,
 )
 
@@ -66,7 +74,7 @@ def of_answer(status: int, headers: Mapping[str, str], body: str, place: Place) 
     fault = fault_in(parsed(body))
     if 300 <= status < 400:  # noqa: PLR2004
         return _redirect(status, header.get("location", ""), place)
-    if status != 407 and html and signin.is_page(body, place.host, of_success=status < 300):  # noqa: PLR2004
+    if status != 407 and html and signin.is_page(body, place, of_success=status < 300):  # noqa: PLR2004
         return place.failure(ErrorClass.HTML_LOGIN, f"{place.host} answered with {LOGIN_SAID}", status=status)
     proxy = _proxy(header, place)
     if status == 407 or (status in PROXY_STATUSES and proxy and not fault):  # noqa: PLR2004
@@ -116,7 +124,7 @@ def _redirect(status: int, location: str, place: Place) -> Failure:
         return place.failure(ErrorClass.BASE_URL, f"HTTP {status}: redirected to no address", status=status)
     host = told.netloc.rpartition("@")[2]
     moved = told.path.rstrip("/") == urlsplit(place.url).path.rstrip("/")
-    if not moved and signin.leads_there(told, place.host):
+    if not moved and signin.leads_there(told, place):
         return place.failure(ErrorClass.HTML_LOGIN, f"{host} answers with {LOGIN_SAID}", status=status)
     message = f"HTTP {status}: redirected to {told.scheme}://{host}{told.path}"
     return place.failure(ErrorClass.BASE_URL, message, status=status)

@@ -48,6 +48,11 @@ MODELS: dict[str, tuple[object, ...]] = {
     "Copilot": (400, error("The requested model is not supported.", code="model_not_supported")),
     "Hugging Face": (400, error("The requested model 'qwen9' is not supported by any provider you have enabled.")),
     "Ollama": (404, {"error": "model 'qwen2.5:7b' not found"}),
+    "SiliconFlow": (400, {"code": 20012, "message": "Model does not exist. Please check it carefully."}),
+    "Groq, later": (400, error("The model `x` has been decommissioned and is no longer supported.")),
+    "an adapter": (404, error("LoRA adapter x not found")),
+    "LiteLLM's group": (400, error("There are no healthy deployments for this model. Received Model Group=x")),
+    "a code alone": (400, {"error": {"code": "InvalidModel", "message": "no"}}),
     "LM Studio": (404, error("No models loaded. Please load a model.")),
 }
 
@@ -77,6 +82,9 @@ CONTEXT: dict[str, tuple[object, ...]] = {
     "Groq": (400, "Please reduce the length of the messages or completion."),
     "DashScope": (400, "Range of input length should be [1, 30720]"),
     "Zhipu": (400, "Prompt 超长"),
+    "another": (400, "prompt tokens (9000) exceeds max sequence length (8192)"),
+    "another's sum": (400, "The input length (9000) is greater than the maximum length (8192)"),
+    "without room for another name": (400, "max_new_tokens must be >= 1, got -810"),
 }
 
 
@@ -103,6 +111,8 @@ QUOTA: dict[str, tuple[object, ...]] = {
     "SiliconFlow": (403, {"code": 30001, "message": "Sorry, your account balance is insufficient"}),
     "Azure": (403, {"statusCode": 403, "message": "Out of call volume quota. Quota will be replenished in 12:00:00."}),
     "DashScope": (400, error("Access denied, please make sure your account is in good standing.", code="Arrearage")),
+    "OpenAI's limit": (403, error("Billing hard limit has been reached")),
+    "a key's limit": (403, error("API key has reached its usage limit")),
     "Groq": (413, error("Request too large for model x on tokens per minute", code="rate_limit_exceeded")),
 }
 
@@ -141,6 +151,8 @@ def test_a_key_that_is_refused_is_named_whatever_the_status(status: int, body: o
         "https://acme.auth0.com/u/identifier?state=x",
         "/auth?next=/v1/chat/completions",
         "/account?ReturnUrl=%2Fv1",
+        "/web?to=http%3A%2F%2Fgw.example%2Fv1%2Fchat%2Fcompletions",
+        "/session/new",
     ],
 )
 def test_a_redirect_to_a_sign_in_is_named(location: str) -> None:
@@ -169,6 +181,8 @@ SIGN_IN = [
     "<h1>Session expired</h1><a href='/login'>Log in again</a>",
     "<title>Access Portal</title><p>Authentication required</p>",
     "<title>Anmelden</title>",
+    "<h1>Sign in</h1><input type=email>",
+    "<title>Working...</title><form action='https://x.example'><input type=hidden name='id_token'></form>",
 ]
 
 
@@ -249,9 +263,16 @@ REFUSED: dict[str, tuple[object, ...]] = {
         ),
         ("stream_options",),
     ),
+    "cannot": (error("'stream_options' cannot be used with this model"), ("stream_options",)),
+    "no longer": (error("max_tokens is no longer supported"), ("max_tokens",)),
+    "instead": (error("Use 'max_completion_tokens' instead of 'max_tokens'."), ("max_tokens",)),
+    "doesn't": (error("This server doesn't recognize the field stream_options"), ("stream_options",)),
     "another thing": (error("model x does not support chat; max_tokens=8"), ()),
     "another thing, one clause": (error("model x with max_tokens=8 is not supported"), ()),
     "another model": (error("unsupported model: x. max_tokens: 8"), ()),
+    "a value that is too much": (error("The model does not support max_tokens greater than 4"), ()),
+    "a value by name": (error("Value 8 of max_tokens is not supported"), ()),
+    "an unknown error": (error("unknown error while reading max_tokens"), ()),
     "a value": (error("Invalid parameter: max_tokens must be at least 16"), ()),
 }
 
