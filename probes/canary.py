@@ -40,6 +40,13 @@ HOPELESS: Final = {
     ErrorClass.TIMEOUT_TOTAL,
     ErrorClass.PROXY,
 }
+# After these of the list of models, a request to a model that is known would fail too.
+UNREACHABLE: Final = {
+    ErrorClass.CONNECTION_REFUSED,
+    ErrorClass.DNS,
+    ErrorClass.TLS,
+    ErrorClass.TIMEOUT_CONNECT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class Cycle:
     sent: tuple[Sent, ...] = ()
     failure: Failure | None = None  # the first one
     note: str = ""  # why it was over the budget
+    listing: Failure | None = None  # of the list of models, which the cycle went on without
     before: Scrape | None = None
     after: Scrape | None = None
     unit: int = plan.DEFAULT_UNIT  # tokens, as far as the engine says
@@ -127,8 +135,10 @@ class Canary:
         try:
             client.models()  # connects outside the measurement; proves the key and the model id
         except Failed as error:
-            if error.failure.error_class in HOPELESS:
+            # A gateway may keep the list to itself and serve the model all the same.
+            if error.failure.error_class in (UNREACHABLE if self.target.endpoint.model else HOPELESS):
                 return replace(cycle, result="failed", failure=error.failure)
+            cycle = replace(cycle, listing=error.failure)
         shape = _shape(cycle.before)
         shape = replace(shape, salted=shape.salted and self._salting)
         cycle = replace(cycle, unit=shape.unit)

@@ -1,77 +1,38 @@
 """What a server answered, or an exception on the way -> the class of the failure and what to say of it. Pure."""
 
-import json
 import re
 import socket
 import ssl
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
+from probes import signin, wording
+from probes.fault import Fault, fault_in, parsed
 from probes.outcome import MAX_READ, ErrorClass, Failure, Place, key_fault
 
-MAX_PAGE: Final = 8192  # characters of a web page that are looked at
-
-# --- What a server says about an error --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An error as the body tells it; `kind` has its type and code in lower case."""
-
-    message: str
-    code: int | None = None
-    kind: str = ""
-    fields: tuple[str, ...] = ()  # the parameters that it is about, each with those around it
-
-
-def parsed(body: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON of the body; None if it is none."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
-def fault_in(data: object) -> Fault | None:
-    """Find the error in the JSON of an answer or of a chunk, in any of the usual shapes."""
-    if not isinstance(data, dict):
-        return None
-    error = data.get("error")
-    if isinstance(error, dict) and error:
-        return _fault(error)
-    if isinstance(error, str) and error:
-        return _fault({"type": error, **data, "message": data.get("error_description") or data.get("message") or error})
-    if "choices" in data or "data" in data:
-        return None
-    detail = data.get("detail")
-    if isinstance(detail, list):  # FastAPI's: one entry for each parameter
-        entries = [entry for entry in detail if isinstance(entry, dict)]
-        places = [entry["loc"] for entry in entries if isinstance(entry.get("loc"), list)]
-        fields = [str(part) for place in places for part in place]
-        kinds = " ".join(str(entry.get("type", "")) for entry in entries)
-        messages = "; ".join(str(entry.get("msg", "")) for entry in entries)
-        return Fault(messages[:MAX_READ], None, kinds.lower(), tuple(fields))
-    message = data.get("message") or data.get("msg") or detail
-    return _fault({**data, "message": message}) if message else None
-
-
-def _fault(error: Mapping[str, Any]) -> Fault:
-    code, kind, param = error.get("code"), error.get("type"), error.get("param")
-    number = int(str(code)) if re.fullmatch(r"-?[0-9]{1,9}", str(code)) else None
-    fields = tuple(param.split(".")) if isinstance(param, str) else ()
-    return Fault(str(error.get("message") or error)[:MAX_READ], number, f"{kind} {code}".lower(), fields)
-
+# --- Parameters that are refused --------------------------------------------------------------------------------
 
 REFUSAL: Final = re.compile(
-    r"unknown|un(?:supported|recogni[sz]ed|expected)|not (?:supported|permitted)|is not allowed|does not support"
-    r"|extra[ _](?:inputs|fields|forbidden)|additional propert"
+    r"(?:unknown|un(?:supported|recogni[sz]ed|expected))(?! (?:model|value|error))"
+    r"|do(?:es)?(?: not|n't) (?:support|recogni[sz]e|accept|allow)(?! model)"
+    r"|(?:not|n't|no longer) (?:supported|permitted|recogni[sz]ed|accepted|allowed|compatible)"
+    r"|(?:cannot|can't|must not|may not) (?:be (?:used|set|given|sent|specified)|specify|use)"
+    r"|extra[ _](?:inputs|fields|forbidden)|additional propert|(?:is|are|been) (?:deprecated|removed)|instead of"
+    r"|not (?:a )?(?:valid|known|supported|recogni[sz]ed) (?:parameter|argument|field|property|key|option)"
+    r"|(?:invalid|illegal) (?:param(?:eter)?|argument|field|property|key|option)(?:s|\(s\))?\W+\w+\W*$"
+    r"|不支持(?!的?模型)|不被支持|不允许|未知的?(?:参数|字段)|(?:无效|非法)的?(?:参数|字段)\W*\w+\W*$"
 )
+# The parameter is known, its value is not taken.
+OF_VALUE: Final = re.compile(r"\bvalue\b|(?:greater|less|more|larger) than|at (?:least|most)|must be\b|support [0-9]")
+CLAUSE: Final = re.compile(r"[;\n。\uff1b]|\.(?:\s|$)")
+# A name that is not told with its value.
+NAME: Final = re.compile(r"\b[a-z_]+\b(?!['\"]?\s*(?:=|:\s*[0-9{\[]))", re.ASCII)
+ECHO: Final = re.compile(r"['\"]input['\"]:.*?(?=\}, \{|$)", re.DOTALL)  # pydantic repeats what it was sent
 
 
 def refused_parameters(status: int, body: str, sent: Collection[str]) -> tuple[str, ...]:
@@ -79,34 +40,31 @@ def refused_parameters(status: int, body: str, sent: Collection[str]) -> tuple[s
     fault = fault_in(parsed(body)) or Fault(body[:MAX_READ])
     if status not in {400, 422} or "unsupported_value" in fault.kind:
         return ()
-    if not REFUSAL.search(f"{fault.kind} {fault.message}".lower()):
-        return ()
-    words = fault.fields if set(fault.fields) & set(sent) else re.findall(r"\w+", fault.message)
-    named = [name for name in sent if name in words]
+    clauses = CLAUSE.split(ECHO.sub("", fault.message))
+    by_code = REFUSAL.search(fault.kind)
+    refusing = [clause for clause in clauses if by_code or _refuses(clause.lower())]
+    told = fault.fields if refusing and set(fault.fields) & set(sent) else NAME.findall(" ".join(refusing))
+    named = [name for name in sent if name in told]
     if "continuous_usage_stats" in named:  # a part of stream_options, which may do without it
         return ("continuous_usage_stats",)
     return tuple(named)
 
 
+def _refuses(clause: str) -> bool:
+    return bool(REFUSAL.search(clause)) and not OF_VALUE.search(clause)
+
+
 # --- Classification ---------------------------------------------------------------------------------------------
 
-CONTEXT: Final = re.compile(
-    r"context_length_exceeded|maximum (?:context|model) length|max_model_len|longer than the (?:maximum|model)"
-    r"|prompt is too long|context window"
-)
-MODEL: Final = re.compile(r"model_not_found|(?:unknown|invalid) model\b|\bmodel\b.*\b(?:does not exist|not found)")
-OAUTH: Final = re.compile(
-    r"\boauth|authorization_uri|resource_metadata|error_description|invalid_(?:token|grant|client)|insufficient_scope|\bscope="
-)
-LOGIN_PLACE: Final = re.compile(r"log[_-]?[io]n|sign[_-]?[io]n|oauth|saml|\bsso\b|authorize", re.IGNORECASE)
-LOGIN_PAGE: Final = re.compile(
-    r"<title>[^<]*(?:(?:sign|log)[ -]?[io]n\b|登录)|type=[\"']?password|/oauth2/"
-    r"|<form[^>]+action=[\"'][^\"']*(?:login|sign|oauth|saml|sso)",
-    re.IGNORECASE,
-)
-PLAIN_TO_TLS: Final = re.compile(r"http request (?:was sent )?to (?:an )?https")
 LOGIN_SAID: Final = "a login page: token missing or expired"
 PROXY_STATUSES: Final = {403, 502, 503, 504}
+PROXY_HEADERS: Final = ("x-squid-error", "proxy-agent", "proxy-authenticate")
+# Those stand before gateways, and answer in their name.
+FRONTS: Final = re.compile(
+    r"google|varnish|fastly|cloudfront|cloudflare|akamai|kong|envoy|istio|apisix|nginx|tengine|haproxy|traefik"
+    r"|caddy|azure|vegur|heroku|fly\.io|vercel|kunlun",
+    re.IGNORECASE,
+)
 
 
 def of_answer(status: int, headers: Mapping[str, str], body: str, place: Place) -> Failure:
@@ -116,16 +74,16 @@ def of_answer(status: int, headers: Mapping[str, str], body: str, place: Place) 
     fault = fault_in(parsed(body))
     if 300 <= status < 400:  # noqa: PLR2004
         return _redirect(status, header.get("location", ""), place)
-    if html and LOGIN_PAGE.search(body[:MAX_PAGE]):
+    if status != 407 and html and signin.is_page(body, place, of_success=status < 300):  # noqa: PLR2004
         return place.failure(ErrorClass.HTML_LOGIN, f"{place.host} answered with {LOGIN_SAID}", status=status)
-    if status == 407 or (status in PROXY_STATUSES and header.get("via") and not fault):  # noqa: PLR2004
-        via = header.get("via") or header.get("proxy-authenticate", "")
-        return place.failure(ErrorClass.PROXY, f"HTTP {status}: a proxy answered ({via})", status=status)
+    proxy = _proxy(header, place)
+    if status == 407 or (status in PROXY_STATUSES and proxy and not fault):  # noqa: PLR2004
+        return place.failure(ErrorClass.PROXY, f"HTTP {status}: a proxy answered ({proxy})", status=status)
     if status < 300:  # noqa: PLR2004
         return _of_success(status, body, place, fault, html=html)
     text = fault.message if fault else "an HTML page" if html else body[:MAX_READ]
     wait = _seconds(header.get("retry-after", ""))
-    kind = _class_of(status, fault or Fault(text), f"{header.get('www-authenticate', '')} {body}".lower())
+    kind = wording.class_of(status, fault or Fault(text), f"{header.get('www-authenticate', '')} {body}".lower())
     if kind is ErrorClass.AUTH and (hint := key_fault(place.key)):
         text = f"{hint}; {text}"
     elif kind is ErrorClass.BASE_URL:
@@ -143,7 +101,7 @@ def of_fault(fault: Fault, place: Place) -> Failure:
 
 def of_exception(error: BaseException, place: Place) -> Failure:
     """Say what an exception on the way means. Its own text may hold the key and is not used."""
-    chain = list(_causes(error))
+    chain = list(causes(error))
     for kinds, error_class, message in (
         (ssl.SSLError, ErrorClass.TLS, "no trusted TLS connection to {host}"),
         ((socket.gaierror, UnicodeError), ErrorClass.DNS, "the host name in {host} is not known here"),
@@ -166,10 +124,19 @@ def _redirect(status: int, location: str, place: Place) -> Failure:
         return place.failure(ErrorClass.BASE_URL, f"HTTP {status}: redirected to no address", status=status)
     host = told.netloc.rpartition("@")[2]
     moved = told.path.rstrip("/") == urlsplit(place.url).path.rstrip("/")
-    if not moved and LOGIN_PLACE.search(f"{host}{told.path}"):
+    if not moved and signin.leads_there(told, place):
         return place.failure(ErrorClass.HTML_LOGIN, f"{host} answers with {LOGIN_SAID}", status=status)
     message = f"HTTP {status}: redirected to {told.scheme}://{host}{told.path}"
     return place.failure(ErrorClass.BASE_URL, message, status=status)
+
+
+def _proxy(header: Mapping[str, str], place: Place) -> str:
+    """Return the name of a proxy by which an answer came; "" if there is none but the gateway's own front."""
+    own = urlsplit(place.url).hostname
+    for stop in header.get("via", "").split(","):
+        if stop.strip() and not FRONTS.search(stop) and own not in re.split(r"[^\w.-]+", stop):
+            return stop.strip()
+    return next((header[name] for name in PROXY_HEADERS if name in header), "")
 
 
 def _of_success(status: int, body: str, place: Place, fault: Fault | None, *, html: bool) -> Failure:
@@ -189,23 +156,6 @@ def _of_success(status: int, body: str, place: Place, fault: Fault | None, *, ht
     return place.failure(ErrorClass.STREAM_WITHOUT_TOKEN, message, status=status)
 
 
-def _class_of(status: int, fault: Fault, everything: str) -> ErrorClass:  # noqa: PLR0911
-    said = f"{fault.kind} {fault.message}".lower()
-    if status in {401, 403} and "model_not_found" not in said:
-        return ErrorClass.OAUTH if OAUTH.search(everything) else ErrorClass.AUTH
-    if "model_not_found" in said or (status in {400, 404} and (MODEL.search(said) or "model" in fault.fields)):
-        return ErrorClass.UNKNOWN_MODEL
-    if status == 413 or (status in {400, 422} and CONTEXT.search(said)):  # noqa: PLR2004
-        return ErrorClass.CONTEXT_TOO_LONG
-    if status in {404, 405}:
-        return ErrorClass.BASE_URL
-    if status in {402, 429}:
-        return ErrorClass.RATE_LIMITED
-    if PLAIN_TO_TLS.search(everything):
-        return ErrorClass.TLS
-    return ErrorClass.SERVER_ERROR if status >= 500 else ErrorClass.BAD_REQUEST  # noqa: PLR2004
-
-
 def _seconds(retry_after: str) -> float | None:
     """Return the seconds to wait; the header has them, or a date."""
     if re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]+)?", retry_after):
@@ -216,7 +166,7 @@ def _seconds(retry_after: str) -> float | None:
         return None
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error, then what it was raised from, to the innermost."""
     current: BaseException | None = error
     while current:

@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import openai
 from openai import APIResponse, OpenAI
 
 from probes import classify, outcome
+from probes.fault import parsed
 from probes.outcome import ErrorClass, Failed, Failure, Names, Place
 from probes.stream import BROKEN_OFF, CachedState, Mark, Stream
 
@@ -33,6 +35,7 @@ CHAT: Final = "/v1/chat/completions"
 CLOSED: Final = ErrorClass.NETWORK  # a request that close() ended
 CLOSING: Final = 0.2  # seconds that the request under way gets to end
 TOLD_TO_END: Final = "given up: the probe was told to end"
+log = logging.getLogger(__name__)
 _Ask = Callable[[], AbstractContextManager[APIResponse[Any]]]
 
 # Below that it would log the headers of answers, in which a server may repeat the key.
@@ -157,6 +160,7 @@ class Client:
         self._lock = threading.Lock()
         self._dropped: tuple[str, ...] = ()
         self._closed = False
+        self._reported = False
         self._exchange = _Exchange({}, self._cut)
         self._network: Any = None  # httpcore's stream of the connection in use
         connecting = min(connect_timeout, total_timeout)
@@ -209,7 +213,7 @@ class Client:
     def _models(self, deadline: float) -> list[str]:
         place = self._place("/v1/models")
         exchange = self._receive(self._api.models.with_streaming_response.list, {}, place, deadline)
-        data = classify.parsed(exchange.answer.text)
+        data = parsed(exchange.answer.text)
         entries = data.get("data") if isinstance(data, dict) else None
         if exchange.failure or not isinstance(entries, list):
             answer = exchange.status, exchange.answer_headers, exchange.answer.text
@@ -245,6 +249,8 @@ class Client:
             exchange.failure = classify.of_answer(exchange.status, error.response.headers, exchange.refusal, place)
         except Exception as error:  # noqa: BLE001 - of whatever kind, it is what came of the request
             exchange.failure = classify.of_exception(error, place)
+            if exchange.failure.error_class is ErrorClass.INTERNAL:
+                self._report(error)
             if exchange.status and exchange.failure.error_class is ErrorClass.NETWORK:
                 exchange.failure = place.failure(ErrorClass.STREAM_TRUNCATED, BROKEN_OFF, status=exchange.status)
         exchange.end()
@@ -252,6 +258,15 @@ class Client:
         if exchange.expired:
             exchange.failure = self._expiry(exchange, place)
         return exchange
+
+    def _report(self, error: Exception) -> None:
+        """Log where a fault of the probe's own arose, once; its text may hold the key and is left out."""
+        if not self._reported:
+            self._reported = True
+            *_, cause = classify.causes(error)
+            log.error(
+                "%s within the probe:\n%s", type(cause).__name__, "".join(traceback.format_tb(cause.__traceback__))
+            )
 
     def _read(self, response: httpx2.Response, exchange: _Exchange) -> None:
         answer, size = exchange.answer, 0

@@ -102,6 +102,8 @@ def _first_steps(cycle: Cycle, target: CanaryTarget, step: Callable[[str, bool, 
     failure = cycle.failure
     if not step("the API is reachable", failure is None or bool(cycle.sent), failure.message if failure else url):
         return False
+    if cycle.listing:
+        step("the list of models", True, f"fails alone, and is done without: {cycle.listing.message}")
     scrape = cycle.before
     if scrape is None:
         step("metrics", True, "none: only the API of this target is in reach")

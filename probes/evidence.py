@@ -52,7 +52,6 @@ class Evidence:
     log: LogFacts | None = None
     divergence: Divergence | None = None
     in_container: bool = False
-    proxy: str = ""  # of the environment, if requests went through it
 
     @cached_property
     def raw(self) -> Window | None:

@@ -61,7 +61,7 @@ REMEDIES: Final = {
     ErrorClass.ERROR_IN_200: "read the server's message and the log of the gateway at {url}",
     ErrorClass.STREAM_TRUNCATED: "look at the log of the server at {url}, and at the timeouts of proxies before it",
     ErrorClass.STREAM_WITHOUT_TOKEN: "check that {url} and {model} name a chat model that streams its answer",
-    ErrorClass.INTERNAL: "report this as a bug of the probe, with the message and what {url} points to",
+    ErrorClass.INTERNAL: "report this as a bug of the probe, with the code lines in its log and what {url} points to",
 }
 AS_ANSWERED: Final = {401: ErrorClass.AUTH, 403: ErrorClass.AUTH, 429: ErrorClass.RATE_LIMITED}
 

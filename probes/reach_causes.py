@@ -1,31 +1,35 @@
 """Why the engine, its API or its metrics cannot be reached."""
 
+import re
+
 from exporter.scrape import Reason
 from probes.evidence import Evidence
 from probes.outcome import ErrorClass
 from probes.verdict import Code, Verdict, fault, warning
 
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
-HOST_GATEWAY = "host.docker.internal"
+# A host in a sentence, with nothing of a longer name around it.
+LOCAL = re.compile(r"(?<![\w.-])(?:(?:localhost|ip6-localhost|0\.0\.0\.0|127(?:\.\d+){3})(?![\w-]|\.\w)|\[::1?\])")
+HOST_NAME = re.compile(r"(?<![\w.-])(?:(?:host|gateway)\.[a-z]+\.internal|host-gateway)(?![\w-]|\.\w)")
+# The bridges of Docker and of Podman, and the host as rootless networks have it.
+HOST_ADDRESS = re.compile(r"(?<![\w.-])(?:172\.(?:1[6-9]|2\d|3[01])\.0\.1|10\.(?:88\.0\.1|0\.2\.2))(?![\w-]|\.\w)")
 NOT_THERE = {ErrorClass.CONNECTION_REFUSED, ErrorClass.TIMEOUT_CONNECT}
 
 
 def proxy_intercepted(evidence: Evidence) -> Verdict | None:
-    """A proxy answered in the engine's place."""
-    if not evidence.proxy and not _failed(evidence, ErrorClass.PROXY):
+    """A proxy answered in the engine's place. The probe uses none itself, so it stands on the way."""
+    failure = evidence.failure
+    if failure is None or failure.error_class is not ErrorClass.PROXY:
         return None
-    proxy = evidence.proxy or "a proxy"
     return fault(
         Code.PROXY_INTERCEPTED,
-        f"The request left through proxy {proxy}, which answered in the engine's place.",
-        "add the engine's host to NO_PROXY (names and addresses, no ranges), or unset HTTP_PROXY for this service",
-        proxy=proxy,
+        f"The request left through a proxy, which answered in the engine's place ({failure.message}).",
+        f"{failure.remedy}, or let the proxy pass the engine's address; NO_PROXY changes nothing: the probe ignores it",
     )
 
 
 def dns(evidence: Evidence) -> Verdict | None:
     """The name is not known."""
-    if not (_failed(evidence, ErrorClass.DNS) or _scrape_failed(evidence, Reason.DNS)):
+    if not _unreached(evidence, {ErrorClass.DNS}, Reason.DNS):
         return None
     remedy = "correct the host in VLLM_URL; in a container, add extra_hosts: ['host.docker.internal:host-gateway']"
     return fault(Code.DNS, f"The engine's name is not known here: {_detail(evidence)}.", remedy)
@@ -33,7 +37,7 @@ def dns(evidence: Evidence) -> Verdict | None:
 
 def localhost_in_container(evidence: Evidence) -> Verdict | None:
     """localhost is the container itself."""
-    if not (_refused(evidence) and evidence.in_container and any(host in _detail(evidence) for host in LOCAL)):
+    if not (_refused(evidence) and evidence.in_container and LOCAL.search(_detail(evidence))):
         return None
     return fault(
         Code.LOCALHOST_IN_CONTAINER,
@@ -44,7 +48,9 @@ def localhost_in_container(evidence: Evidence) -> Verdict | None:
 
 def bound_to_loopback(evidence: Evidence) -> Verdict | None:
     """The host is reached and refuses: the engine listens on its loopback only."""
-    if not (_refused(evidence) and HOST_GATEWAY in _detail(evidence)):
+    told = _detail(evidence)
+    of_host = HOST_NAME.search(told) or (evidence.in_container and HOST_ADDRESS.search(told))
+    if not (_refused(evidence) and of_host):
         return None
     return fault(
         Code.BOUND_TO_LOOPBACK,
@@ -119,10 +125,14 @@ def _scrape_failed(evidence: Evidence, reason: Reason) -> bool:
 
 
 def _refused(evidence: Evidence) -> bool:
-    """The API refuses; or the metrics do, and nothing is known of the API."""
+    return _unreached(evidence, NOT_THERE, Reason.REFUSED)
+
+
+def _unreached(evidence: Evidence, error_classes: set[ErrorClass], reason: Reason) -> bool:
+    """The API cannot be reached so; or the metrics cannot, and nothing is known of the API."""
     if evidence.failure:
-        return evidence.failure.error_class in NOT_THERE
-    return _scrape_failed(evidence, Reason.REFUSED) and not evidence.replies
+        return evidence.failure.error_class in error_classes
+    return _scrape_failed(evidence, reason) and not evidence.replies
 
 
 def _detail(evidence: Evidence) -> str:

@@ -8,14 +8,25 @@ from enum import StrEnum
 from typing import Any, Final
 
 from probes import classify
-from probes.outcome import ErrorClass, Failure, Place
+from probes.fault import Fault, fault_in, objects, parsed
+from probes.outcome import MAX_READ, ErrorClass, Failure, Place
 
 MAX_KEPT: Final = 4 * 2**20  # bytes of an answer that is no stream
 TOKEN_SPACING: Final = 0.001  # seconds; tokens closer than this were held back and came together
 LATE: Final = 0.02  # seconds; what is complete before that need not have been held back
 MIN_CHUNKS: Final = 4  # of a stream that can be seen to have been held back
-NOT_DATA: Final = (b":", b"event:", b"id:", b"retry:")  # the other lines of an event stream
-TEXT_CHANNELS: Final = ("content", "reasoning", "reasoning_content", "refusal")
+NOT_DATA: Final = (b":", b"id:", b"retry:")  # lines of an event stream that say nothing here
+CHANNELS: Final = (
+    "content",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "thinking",
+    "thinking_blocks",
+    "refusal",
+)
+PARTS: Final = ("text", "thinking", "summary", "data")  # of a channel that has more than text
+MAX_DEPTH: Final = 4  # of such parts within parts
 BROKEN_OFF: Final = "the answer broke off before its end"
 
 
@@ -44,12 +55,13 @@ class Stream:
         self.done = False  # nothing more is to come
         self._usage: dict[str, Any] = {}
         self._finish_reason: str | None = None
-        self._fault: classify.Fault | None = None
+        self._fault: Fault | None = None
         self._chunks = 0
         self._token_chunks = 0
         self._stray = bytearray()
         self._rest = b""
         self._data: list[bytes] = []
+        self._event_name = b""
         self._arrival = 0.0
 
     def feed(self, piece: bytes, at: float) -> None:
@@ -96,8 +108,8 @@ class Stream:
 
     def failure(self, status: int, headers: Mapping[str, str], place: Place, broken: Failure | None) -> Failure | None:
         """Say why this is no whole answer, if so; `broken` is what ended it early."""
-        if self._fault:
-            return classify.of_fault(self._fault, place)
+        if fault := self._fault or self._stray_fault():
+            return classify.of_fault(fault, place)
         if broken and not self.done:
             return broken
         complete = self.done or self._finish_reason is not None
@@ -120,12 +132,21 @@ class Stream:
         if line.startswith(b"data:"):
             self._data.append(line[5:])
             self._arrival = at
-        elif not line and self._data:
-            data = b"\n".join(self._data).strip()
-            self._data.clear()
-            self._event(data)
-        elif line and not line.startswith(NOT_DATA):
+        elif line.startswith(b"event:"):
+            self._event_name = line[6:]
+        elif not line:
+            if self._data:
+                data = b"\n".join(self._data).strip()
+                self._data.clear()
+                self._event(data)
+            self._event_name = b""
+        elif not line.startswith(NOT_DATA):
             self._keep(line)
+
+    def _stray_fault(self) -> Fault | None:
+        """Return the error that came without a frame, as a whole or in one line of what came so."""
+        texts = (self.text, *self.text.splitlines()) if self._stray else ()
+        return next((fault for text in texts if (fault := fault_in(parsed(text)))), None)
 
     def _keep(self, text: bytes) -> None:
         if len(self._stray) < MAX_KEPT:
@@ -135,15 +156,18 @@ class Stream:
         if data.startswith(b"[DONE]"):
             self.done = True
             return
-        chunk = classify.parsed(data.decode(errors="replace"))
+        text = data.decode(errors="replace")
+        chunk = parsed(text)
+        if b"error" in self._event_name:
+            self._fault = self._fault or fault_in(chunk) or Fault(text[:MAX_READ])
         if not isinstance(chunk, dict):
             self._keep(data)
             return
         self._chunks += 1
         self.last = self._arrival
-        self._fault = self._fault or classify.fault_in(chunk)
+        self._fault = self._fault or fault_in(chunk)
         usage = chunk.get("usage")
-        choices = _objects(chunk.get("choices"))
+        choices = objects(chunk.get("choices"))
         if any(map(_bears_text, choices)) or (choices and self._counted(usage)):
             self._token_chunks += 1
             if self.first_token is None:
@@ -151,7 +175,7 @@ class Stream:
         for choice in choices:
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
         if isinstance(usage, dict) and usage:
-            self._usage = usage
+            self._usage = _merged(self._usage, usage)
 
     def _counted(self, usage: object) -> bool:
         """Whether the engine, which counted in an earlier chunk too, says that there is a token, be it without text."""
@@ -162,16 +186,34 @@ def _bears_text(choice: Mapping[str, Any]) -> bool:
     delta = choice.get("delta")
     if not isinstance(delta, dict):
         return False
-    functions = [call.get("function") for call in _objects(delta.get("tool_calls"))] + [delta.get("function_call")]
-    called = any(function.get("name") or function.get("arguments") for function in _objects(functions))
-    return called or any(delta.get(channel) for channel in TEXT_CHANNELS)
+    functions = [call.get("function") for call in objects(delta.get("tool_calls"))] + [delta.get("function_call")]
+    called = any(function.get("name") or function.get("arguments") for function in objects(functions))
+    return called or any(_says(delta.get(channel)) for channel in CHANNELS)
 
 
-def _objects(value: object) -> list[dict[str, Any]]:
-    """Return the JSON objects of a list; a server may send anything."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def _says(value: object, depth: int = MAX_DEPTH) -> bool:
+    """Whether there is text in what a channel holds, in any of its parts."""
+    if isinstance(value, str):
+        return bool(value)
+    parts = value if isinstance(value, list) else [value.get(name) for name in PARTS] if isinstance(value, dict) else []
+    return depth > 0 and any(_says(part, depth - 1) for part in parts)
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """Return both: the new where they differ, but nothing that was known is lost to a null or to silence."""
+    merged = dict(old)
+    for name, value in new.items():
+        known = merged.get(name)
+        if depth and isinstance(value, dict) and isinstance(known, dict):
+            merged[name] = _merged(known, value, depth - 1)
+        elif value is not None or name not in merged:
+            merged[name] = value
+    return merged
 
 
 def _number(fields: object, name: str) -> int | None:
+    """Return a count; some gateways make a float of it, and what is none at all was not told."""
     value = fields.get(name) if isinstance(fields, dict) else None
-    return value if isinstance(value, int) else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

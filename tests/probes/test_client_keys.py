@@ -10,6 +10,7 @@ import pytest
 
 from probes.client import Client, Endpoint, Failed, Result
 from probes.outcome import ErrorClass, Names
+from probes.stream import Stream
 from tests.probes.replay import (
     JSON,
     KEY,
@@ -160,3 +161,19 @@ def test_a_ca_file_that_is_none_is_told_at_once(tmp_path: Path) -> None:
 def test_an_address_that_leads_nowhere_has_its_class(url: str, expected: ErrorClass) -> None:
     with client_of(url) as client:
         assert failed(client.send(REQUEST)) is expected
+
+
+def test_a_fault_of_the_probe_is_logged_once_by_its_lines_of_code(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError(KEY)
+
+    monkeypatch.setattr(Stream, "feed", broken)
+    with replaying(OK) as server, client_of(server.url) as client:
+        results = [client.send(REQUEST), client.send(REQUEST)]
+    assert [failed(result) for result in results] == [ErrorClass.INTERNAL] * 2
+    (record,) = caplog.records
+    assert record.getMessage().startswith("ValueError within the probe:\n")
+    assert "in broken" in record.getMessage()
+    assert KEY not in repr((results, caplog.text))

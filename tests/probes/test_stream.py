@@ -34,6 +34,11 @@ def class_of(stream: Stream) -> ErrorClass | None:
         {"content": " "},
         {"reasoning": "hm"},
         {"reasoning_content": "hm"},
+        {"content": "", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
+        {"reasoning_details": [{"type": "reasoning.encrypted", "data": "aGk="}]},
+        {"thinking": "hm"},
+        {"thinking_blocks": [{"type": "thinking", "thinking": "hm"}]},
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
         {"refusal": "no"},
         {"content": None, "tool_calls": [{"index": 0, "id": "x", "function": {"name": "f", "arguments": ""}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
@@ -47,7 +52,18 @@ def test_the_first_token_counts_in_any_channel(delta: dict[str, Any]) -> None:
     assert class_of(stream) is None
 
 
-@pytest.mark.parametrize("delta", [{"content": ""}, {"content": None}, {"tool_calls": []}, {"tool_calls": [{}]}, None])
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": ""},
+        {"content": None},
+        {"content": [{"type": "text", "text": ""}]},
+        {"reasoning_details": [{"type": "reasoning.text", "text": ""}]},
+        {"tool_calls": []},
+        {"tool_calls": [{}]},
+        None,
+    ],
+)
 def test_what_holds_no_token_is_none(delta: dict[str, Any] | None) -> None:
     stream = read(ROLE, chunk(delta), STOP, DONE)
     assert stream.first_token is None
@@ -81,12 +97,33 @@ def test_a_usage_at_the_end_does_not_make_the_end_the_first_token() -> None:
         ({"prompt_tokens_details": {"cached_tokens": None}}, None, CachedState.NULL),
         ({"prompt_tokens_details": {"cached_tokens": 0}}, 0, CachedState.REPORTED),
         ({"prompt_tokens_details": {"cached_tokens": 7}}, 7, CachedState.REPORTED),
+        ({"prompt_tokens_details": {"cached_tokens": 7.0}}, 7, CachedState.REPORTED),
+        ({"prompt_tokens_details": {"cached_tokens": -1}}, None, CachedState.NULL),
+        ({"prompt_tokens_details": {"cached_tokens": True}}, None, CachedState.NULL),
+        ({"prompt_tokens_details": {"cached_tokens": "7"}}, None, CachedState.NULL),
     ],
 )
 def test_cached_tokens_are_one_of_four_facts(details: Any, tokens: int | None, state: CachedState) -> None:
     stream = read(ROLE, chunk({"content": "ok"}, "stop"), chunk(usage=counted(1, **details)), chunk(usage=None), DONE)
     assert stream.cached == (tokens, state)
     assert stream.tokens("prompt_tokens") == 9
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        counted(2),
+        counted(2, prompt_tokens_details=None),
+        counted(2, prompt_tokens_details={}),
+        counted(2, prompt_tokens_details={"cached_tokens": None}),
+        {"completion_tokens": 2},
+    ],
+)
+def test_a_later_usage_takes_nothing_back_that_it_is_silent_of(last: dict[str, Any]) -> None:
+    first = counted(1, prompt_tokens_details={"cached_tokens": 7})
+    stream = read(ROLE, chunk({"content": "a"}, usage=first), chunk({"content": "b"}, "stop"), chunk(usage=last), DONE)
+    assert stream.cached == (7, CachedState.REPORTED)
+    assert (stream.tokens("prompt_tokens"), stream.tokens("completion_tokens")) == (9, 2)
 
 
 @pytest.mark.parametrize("spacing", [0.0, 0.03])
@@ -126,7 +163,15 @@ def test_fewer_tokens_than_asked_for_are_marked(
         ((ROLE, TOKENS[0]), ErrorClass.STREAM_TRUNCATED),
         ((TOKENS[0], '{"error": {"message": "oom"}}'), ErrorClass.ERROR_IN_200),
         ((TOKENS[0], 'data: {"error": {"message": "oom"}}\n\n', DONE), ErrorClass.ERROR_IN_200),
+        ((TOKENS[0], '{"error": {"message": "oom"}}\n', DONE), ErrorClass.ERROR_IN_200),
+        ((TOKENS[0], 'hint\n{"error": "oom"}\n', STOP, DONE), ErrorClass.ERROR_IN_200),
+        ((TOKENS[0], "event: error\ndata: upstream timeout\n\n", DONE), ErrorClass.ERROR_IN_200),
+        (("event:error\ndata: upstream timeout\n\n",), ErrorClass.ERROR_IN_200),
+        ((TOKENS[0], chunk({}, "error"), DONE), ErrorClass.ERROR_IN_200),
+        (('data: {"choices": [{"delta": {}, "error": {"message": "down"}}]}\n\n', DONE), ErrorClass.ERROR_IN_200),
         (("data: what\n\n", DONE), ErrorClass.ERROR_IN_200),
+        ((TOKENS[0], "hint\n", STOP, DONE), None),
+        (("event: message\n\n", TOKENS[0], STOP, DONE), None),
         (("<title>Log in</title>",), ErrorClass.HTML_LOGIN),
         ((TOKENS[0], STOP), None),
         ((TOKENS[0], DONE), None),
@@ -140,6 +185,9 @@ def test_what_broke_it_off_counts_before_its_end_only() -> None:
     broken = PLACE.failure(ErrorClass.TIMEOUT_TOTAL, "no complete answer")
     assert read(ROLE, TOKENS[0]).failure(200, {}, PLACE, broken) is broken
     assert read(ROLE, TOKENS[0], DONE).failure(200, {}, PLACE, broken) is None
+    told = read(ROLE, TOKENS[0], '{"error": "oom"}\n').failure(200, {}, PLACE, broken)
+    assert told
+    assert told.message == "HTTP 200, but an error in it: oom"
 
 
 WHOLE = "\ufeff" + "".join(

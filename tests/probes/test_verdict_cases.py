@@ -19,6 +19,7 @@ from probes.outcome import ErrorClass, Failure
 from probes.plan import Arm
 from probes.verdict import Severity, Verdict
 from tests.inputs import CASES, cases, expectation
+from tests.probes.replay import ask, of_file
 
 
 def snap(case: Path, name: str) -> Snapshot | None:
@@ -79,7 +80,7 @@ def unusable(case: Path) -> Evidence:
 
 
 def proxied(case: Path) -> Evidence:
-    return Evidence(proxy=json.loads((case / "env.json").read_text(encoding="utf-8"))["HTTP_PROXY"])
+    return Evidence(failure=ask(of_file(case / "proxy_answer.json")).failure)
 
 
 Build = Callable[[Path], Evidence]
