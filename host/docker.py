@@ -120,7 +120,7 @@ def volumes(project: str) -> list[str]:
 def gateway() -> str:
     """Return this machine's address in Docker's default network; empty where there is none."""
     shown = _run(["docker", "network", "inspect", "bridge", "--format", "{{json .IPAM.Config}}"])
-    for entry in json.loads(shown.stdout or "null") or ():
+    for entry in json.loads(shown.stdout.strip() or "null") or ():
         network = ip_network(entry["Subnet"])
         if network.version == IPV4:
             return entry.get("Gateway") or str(next(network.hosts()))  # unsaid until the engine's second start

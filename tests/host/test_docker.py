@@ -145,6 +145,13 @@ def test_this_machines_address_is_told_or_the_first_of_its_network(
     assert docker.gateway() == wanted
 
 
+def test_without_dockers_default_network_this_machine_has_no_address_there(
+    answering: Callable[[Answers], None],
+) -> None:
+    answering({"network inspect": ""})  # an empty line, and the fault beside it
+    assert docker.gateway() == ""
+
+
 @pytest.mark.parametrize(
     ("said", "remedy"),
     [

@@ -144,6 +144,22 @@ def test_keys_reach_their_programs_and_nothing_else_shows_them(stack: Stack) -> 
     assert not [key for key in (*KEYS.values(), HOOK_TOKEN) for text in shown if key in text]
 
 
+def test_the_doctor_runs_where_the_probe_runs(stack: Stack) -> None:
+    doctor = stack.host("doctor")
+    assert f"From within {stack.containers()['probe'].name}:" in doctor.stderr
+    assert doctor.stdout.startswith("vllm: http://engine:9000\n")
+    assert doctor.returncode in {0, 1}
+
+
+def test_plain_compose_restarts_a_container_as_it_is(stack: Stack) -> None:
+    before = stack.containers()["exporter"]
+    assert ask("docker", "compose", "restart", "exporter", COMPOSE_PROJECT_NAME=stack.project).returncode == 0
+    after = stack.containers()["exporter"]
+    assert after.started > before.started
+    assert after.name == before.name
+    wait_for(lambda: web.is_healthy(stack.url("APC_EXPORTER_PORT", "/-/healthy")))
+
+
 def test_a_second_up_changes_nothing_and_a_new_key_restarts_who_reads_it(stack: Stack) -> None:
     stack.up()
     before = {name: container.started for name, container in stack.containers().items()}

@@ -79,7 +79,7 @@ def ended(stack: Stack) -> Iterator[Stack]:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack that is up, beside an engine that answers; its key is in the file of settings."""
     folder = tmp_path_factory.mktemp("native")
-    (folder / "env").write_text(f"VLLM_API_KEY={SECRET}\nAPC_SCRAPE_INTERVAL=1m\n")
+    (folder / "env").write_text(f"VLLM_API_KEY={SECRET}\nAPC_SCRAPE_INTERVAL=30s\n")
     own = {"APC_ENV_FILE": str(folder / "env"), "APC_SCRAPE_INTERVAL": "1s"}
     with serving(reply(ENGINE)) as engine:
         stack = Stack(folder / "run 'it' \"here\"", VLLM_URL=engine.url, **own)
