@@ -249,7 +249,8 @@ class Evidence:
         if repeats:
             if any(map(self.hit, repeats)):
                 return True
-            return False if len(repeats) >= ENOUGH else None
+            sent = sum(reply.arm in {Arm.REPEAT, Arm.RETAINED} for reply in self.replies)
+            return False if len(repeats) >= ENOUGH and sent > self.engines else None  # each cache may miss once
         return True if (gain := self.gain) is not None and gain >= CLEAR_GAIN else None
 
     @property

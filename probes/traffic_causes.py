@@ -71,7 +71,7 @@ def prefix_shorter_than_block(evidence: Evidence) -> Verdict | None:
     if not (organic and organic.state is State.ZERO and unit and evidence.reuse is not False):
         return None
     known = mean is not None and mean <= unit
-    likely = unit >= LARGE_BLOCK and (mean is None or mean < 2 * unit)
+    likely = unit >= LARGE_BLOCK and (mean is None or mean < 2 * unit) and not evidence.ever_found
     if evidence.external_hits or not (known or likely):
         return None
     length = f"the mean prompt has {mean:.0f} tokens" if mean is not None else "how long prompts are is not exposed"

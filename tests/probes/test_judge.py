@@ -122,6 +122,21 @@ def test_of_counters_alone(window: tuple[Snapshot, Snapshot], code: str, severit
     assert told(first(Evidence(*window))) == (code, severity)
 
 
+@pytest.mark.parametrize(("sends", "reuse"), [(4, None), (5, False)])
+def test_each_cache_may_miss_once_before_reuse_is_judged(sends: int, reuse: bool | None) -> None:
+    """Case 16: one send more than there are engines."""
+    evidence = Evidence(*pair(queries=[2050.0] * 4, hits=[0] * 4), replies=MISSES[:1] * sends)
+    assert evidence.reuse is reuse
+    assert first(evidence).code == "dp_spread"
+
+
+def test_what_was_found_before_is_not_too_short_for_a_block() -> None:
+    start, end = (body(784, hybrid=True, queries=1e6 + rise, hits=5e5, prompt=1e6 + rise) for rise in (0, 10400))
+    verdict = first(Evidence(snap(start), snap(end)))
+    assert told(verdict) == ("unknown", "notice")
+    assert "0.0% were found; 49.5% since" in verdict.sentence
+
+
 def test_two_models_of_one_server_are_no_ranks() -> None:
     before = snap(body(queries=0, hits=0) + body(None, model="other", queries=0, hits=0))
     after = snap(body(queries=2050, hits=0) + body(None, model="other", queries=2050, hits=0))
