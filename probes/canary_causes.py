@@ -4,107 +4,24 @@ from datetime import timedelta
 from typing import Final
 
 from exporter.engine import Dialect
-from exporter.snapshot import Snapshot
 from exporter.window import State
-from probes.evidence import CLEAR_GAIN, ENOUGH, Evidence, Reply
+from probes.evidence import CLEAR_GAIN, ENOUGH, MANY_UNITS, Evidence
 from probes.plan import Arm
-from probes.verdict import Code, Verdict, fault, notice, warning
+from probes.units import LARGE_BLOCK, LARGEST_BLOCK
+from probes.verdict import Code, Severity, Verdict, fault, notice, warning
 
-MANY_UNITS: Final = 10  # a prompt that long should be reused whatever is lost at its end
-LARGE_BLOCK: Final = 256  # tokens: no plain model has such blocks
 AFTER_MIDNIGHT: Final = timedelta(minutes=10)
 COLD_ENOUGH: Final = 0.03  # seconds: below that, saved time is noise
 MANY_REPLIES: Final = 6  # before a small gain is more than noise
 SMALL_GAIN: Final = 0.1
-
-
-def plain(length: int, unit: int) -> int:
-    """Return the tokens of a prompt sent again that are found: whole units, never the last token."""
-    return (length - 1) // unit * unit
-
-
-def drafted(length: int, unit: int) -> int:
-    """Return the same with a drafter, which gives the last unit up."""
-    return max(0, (length - 1) // unit - 1) * unit
-
-
-def spec_decode_no_reuse(evidence: Evidence) -> Verdict | None:
-    """With drafts, nothing is found even of prompts of many units."""
-    unit, told = evidence.stated_unit, evidence.told
-    if not (evidence.speculative and unit and told and not any(r.cached_tokens for r in told)):
-        return None
-    longest = max(r.prompt_tokens or 0 for r in told)
-    if longest < MANY_UNITS * unit:
-        return None
-    return fault(
-        Code.SPEC_DECODE_NO_REUSE,
-        f"With speculative decoding nothing is reused, even of {longest} tokens, {longest // unit} units: "
-        "more than one unit is lost, a known regression.",
-        "start the same server without --speculative-config and compare; then try another vLLM version",
-        prompt_tokens=longest,
-        unit_tokens=unit,
-    )
-
-
-def spec_decode_drops_unit(evidence: Evidence) -> Verdict | None:
-    """With drafts, each prompt loses exactly one unit."""
-    unit, told = evidence.observed_unit or evidence.stated_unit, [r for r in evidence.told if r.same]
-    if not (evidence.speculative and unit and len(told) >= ENOUGH and any(r.cached_tokens for r in told)):
-        return None
-    if not all(r.cached_tokens == drafted(r.prompt_tokens or 0, unit) for r in told):
-        return None
-    return notice(
-        Code.SPEC_DECODE_DROPS_UNIT,
-        f"Speculative decoding gives up one unit of {unit} tokens per request, as predicted; the rest is reused.",
-        f"keep shared prefixes above {2 * unit + 1} tokens, or weigh the drafter against {unit} tokens a request",
-        lost_tokens_per_request=unit,
-    )
-
-
-def block_label_unreliable(evidence: Evidence) -> Verdict | None:
-    """Hits come in multiples of more than the stated block size."""
-    label, unit, told = evidence.stated_unit, evidence.observed_unit, [r for r in evidence.told if r.same]
-    if not (label and unit and unit > label and len(told) >= ENOUGH):
-        return None
-    missed = [r for r in told if not r.cached_tokens and plain(r.prompt_tokens or 0, label)]
-    if not missed or not all(r.cached_tokens == plain(r.prompt_tokens or 0, unit) for r in told):
-        return None
-    return notice(
-        Code.BLOCK_LABEL_UNRELIABLE,
-        f"The engine states a block of {label} tokens; what is reused comes in units of about {unit}: "
-        "trust the observation.",
-        f"make shared prefixes longer than {unit + 1} tokens; the label is the configured value, not the aligned one",
-        label_block_size=label,
-        observed_unit=unit,
-    )
-
-
-def boundary_last_block(evidence: Evidence) -> Verdict | None:
-    """A prompt of a whole number of units gives its last unit away."""
-    unit = evidence.observed_unit or evidence.stated_unit
-    if not unit:
-        return None
-    lost = [r for r in evidence.told if _at_boundary(r, unit)]
-    if not lost:
-        return None
-    return notice(
-        Code.BOUNDARY_LAST_BLOCK,
-        f"A prompt of exactly {lost[0].prompt_tokens} tokens is a whole number of units of {unit}: its last unit is "
-        "computed again, since one token always is. That is no failure.",
-        "test with a length that is no multiple of the unit; one token more is reused in full",
-        unit_tokens=unit,
-    )
-
-
-def _at_boundary(reply: Reply, unit: int) -> bool:
-    length = reply.prompt_tokens or 0
-    return reply.same and length % unit == 0 and reply.cached_tokens == length - unit
+MOSTLY: Final = 0.9  # of the tokens found: the rest does not count
 
 
 def canary_evicted(evidence: Evidence) -> Verdict | None:
     """Reuse works at once, and the prefix does not live until the next cycle."""
-    retained = [r for r in evidence.of(Arm.RETAINED) if r.cached_tokens is not None]
-    if not (evidence.reuse and retained) or any(r.cached_tokens for r in retained[-ENOUGH:]):
+    found = {r.model for r in evidence.repeats if evidence.hit(r)}
+    retained = [r for r in evidence.of(Arm.RETAINED) if r.cached_tokens is not None and r.model in found]
+    if not (evidence.reuse and retained) or any(map(evidence.hit, retained[-ENOUGH:])):
         return None
     if evidence.raw and evidence.raw.state is State.RESTARTED:
         return None  # a new process has an empty cache
@@ -117,22 +34,59 @@ def canary_evicted(evidence: Evidence) -> Verdict | None:
     )
 
 
+def canary_spread(evidence: Evidence) -> Verdict | None:
+    """Of prompts sent again at once some are found and some are not: several caches answer in turn."""
+    repeats = [r for r in evidence.repeats if not r.same]
+    missed = sum(not evidence.hit(r) for r in repeats)
+    # One that is lost is lost by chance; and a single engine has a single cache.
+    if missed < ENOUGH or not any(map(evidence.hit, repeats[-ENOUGH:])) or evidence.engines == 1:
+        return None
+    if len({r.model for r in repeats}) > 1:
+        return None
+    caches = f"{evidence.engines} engines, each with a cache" if evidence.engines else "several engines, each a cache"
+    return Verdict(
+        Code.DP_SPREAD,
+        Severity.WARNING if evidence.engines else Severity.NOTICE,
+        f"Of {len(repeats)} prompts sent again at once {missed} missed: it looks like {caches} of its own.",
+        "route by session or prefix: send X-data-parallel-rank, or use a prefix-aware load balancer",
+        {"engines": evidence.engines} if evidence.engines else {},
+    )
+
+
+def head_varies(evidence: Evidence) -> Verdict | None:
+    """Of prompts sent again only the first words are found, each time: the server puts something before the rest."""
+    repeats = [r for r in evidence.repeats if r.prompt_tokens]
+    found = max((r.cached_tokens or 0 for r in repeats), default=0)
+    if evidence.reuse is not False or not found or any(not r.cached_tokens for r in repeats):
+        return None
+    longest = max(r.prompt_tokens or 0 for r in repeats)
+    return warning(
+        Code.VOLATILE_PROMPT_HEAD,
+        f"Of the canary's own prompt of {longest} tokens, sent again, no more than {found} are found, each time: the "
+        "chat template, or a gateway, puts something that varies before the rest, such as the time.",
+        "look for strftime_now or a date in the chat template, and move it behind the shared text",
+        cached_tokens=found,
+        prompt_tokens=longest,
+    )
+
+
 def enabled_but_never_reused(evidence: Evidence) -> Verdict | None:
     """Lookups happen, prompts are long enough, and nothing is ever found."""
-    raw, unit = evidence.raw, evidence.stated_unit
+    raw, unit = evidence.raw, evidence.sure_unit
+    if evidence.external_hits or (raw and raw.hits) or not evidence.looked_up:
+        return None
     if evidence.reuse is False:
-        longest = max(r.prompt_tokens or 0 for r in evidence.told)
-    elif evidence.reuse is None and raw and raw.state is State.ZERO and not evidence.lifetime_ratio:
+        repeats = evidence.repeats
+        longest = max(r.prompt_tokens or 0 for r in repeats)
+        if any(r.cached_tokens for r in repeats) or not evidence.surely_long(longest):
+            return None
+    elif evidence.reuse is None and raw and raw.state is State.ZERO and not evidence.ever_found:
         longest = round(evidence.mean_prompt or 0)
+        # Traffic that shares nothing looks alike: only where a model is known for it is it told without a canary.
+        suspect = evidence.hybrid or (unit is not None and unit >= LARGE_BLOCK)
+        if not suspect or longest < MANY_UNITS * (unit or LARGEST_BLOCK):
+            return None
     else:
-        return None
-    if raw and raw.hits:
-        return None
-    if unit and longest < MANY_UNITS * unit and unit >= LARGE_BLOCK:
-        return None
-    if not unit and longest < MANY_UNITS * LARGE_BLOCK:
-        return None
-    if unit and longest <= unit:
         return None
     units = f", {longest // unit} units of {unit}" if unit else ""
     return fault(
@@ -144,6 +98,23 @@ def enabled_but_never_reused(evidence: Evidence) -> Verdict | None:
     )
 
 
+def adapter_never_reused(evidence: Evidence) -> Verdict | None:
+    """One model of a server is never found, while another is: each adapter has a cache of its own."""
+    by_model: dict[str, list[bool]] = {}
+    for reply in evidence.repeats:
+        by_model.setdefault(reply.model, []).append(evidence.hit(reply))
+    never = [model for model, hits in by_model.items() if len(hits) >= ENOUGH and not any(hits)]
+    if not (evidence.reuse and never):
+        return None
+    return warning(
+        Code.ENABLED_BUT_NEVER_REUSED,
+        f"Prompts to {', '.join(never)} are never found, though another model's are: adapters share no cache, and the "
+        "engine's counters are not split by adapter.",
+        "send the same adapter, and the same cache_salt, again; then try another vLLM version",
+        models=", ".join(never),
+    )
+
+
 def signals_contradict(evidence: Evidence) -> Verdict | None:
     """Counters, usage and TTFT do not tell one story."""
     raw, canary = evidence.raw, evidence.canary
@@ -151,7 +122,7 @@ def signals_contradict(evidence: Evidence) -> Verdict | None:
     found = sum(r.cached_tokens or 0 for r in told)
     moved = raw is not None and (raw.queries or 0) >= canary.prompt > 0
     story = ""
-    if raw and moved and canary.cached and raw.hits == 0 and not _external_hits(evidence):
+    if raw and moved and canary.cached and raw.hits == 0 and not (evidence.external_hits or _unseen_tier(evidence)):
         story = f"usage reports {canary.cached:.0f} cached tokens, the engine's counters none"
     elif len(told) >= ENOUGH and not found and _falls(evidence):
         story = f"a repeated prompt's TTFT falls by {evidence.gain or 0:.0%}, while usage reports nothing cached"
@@ -171,24 +142,28 @@ def _falls(evidence: Evidence) -> bool:
     return evidence.gain is not None and evidence.gain >= CLEAR_GAIN and cold is not None and cold >= COLD_ENOUGH
 
 
-def _external_hits(evidence: Evidence) -> float:
-    def total(snapshot: Snapshot | None) -> float:
-        return sum(cache.external_hit or 0.0 for cache in snapshot.caches) if snapshot else 0.0
-
-    return total(evidence.after) - total(evidence.before)
+def _unseen_tier(evidence: Evidence) -> bool:
+    """Whether a KV connector may supply tokens that the engine has no counter for, as before vLLM 0.11."""
+    caches = evidence.after.caches if evidence.after else ()
+    connector = evidence.log is not None and "kv_transfer_config" in evidence.log.flags
+    return connector and all(cache.external_hit is None for cache in caches)
 
 
 def external_tier_only(evidence: Evidence) -> Verdict | None:
-    """What is reused comes from a KV connector; the device's own cache finds nothing."""
-    raw = evidence.raw
-    external = _external_hits(evidence)
-    if not (raw and raw.queries and raw.hits == 0 and external > 0):
+    """What is reused comes from a KV connector; the device's own cache finds hardly anything."""
+    raw, external = evidence.raw, evidence.external_hits
+    if not (raw and raw.queries and external and raw.hits is not None):
         return None
-    return warning(
+    if external < MOSTLY * (external + raw.hits):
+        return None
+    found = f"{raw.hits:.0f}" if raw.hits else "none"
+    return Verdict(
         Code.EXTERNAL_TIER_ONLY,
-        f"All {external:.0f} tokens that were reused came from the external KV tier; the device's cache found none.",
+        Severity.NOTICE if raw.hits else Severity.WARNING,
+        f"{'Nearly all' if raw.hits else 'All'} tokens that were reused, {external:.0f}, came from the external KV "
+        f"tier; the device's cache found {found}.",
         "look at evictions and KV usage: the device's cache is too small, or was emptied",
-        external_hit_tokens=external,
+        {"external_hit_tokens": external},
     )
 
 
@@ -209,13 +184,12 @@ def usage_details_off(evidence: Evidence) -> Verdict | None:
 
 def date_rollover(evidence: Evidence) -> Verdict | None:
     """One miss right after midnight, among hits: a date stands in the prompt."""
-    seen = [r for r in evidence.told if r.at is not None]
-    most = max((r.cached_tokens or 0 for r in seen), default=0)
-    missed = [r for r in seen if (r.cached_tokens or 0) < most / 2]
-    if len(seen) <= ENOUGH or len(missed) != 1 or missed[0] in (seen[0], seen[-1]):
+    replies = [r for r in evidence.of(Arm.REPEAT, Arm.RETAINED) if r.cached_tokens is not None]
+    seen = [(r.at, evidence.hit(r)) for r in replies if r.at is not None]
+    missed = [at for at, hit in seen if not hit]
+    if len(seen) <= ENOUGH or len(missed) != 1 or not (seen[0][1] and seen[-1][1]):
         return None
-    at = missed[0].at
-    assert at
+    (at,) = missed
     if at - at.replace(hour=0, minute=0, second=0, microsecond=0) > AFTER_MIDNIGHT:
         return None
     return notice(
@@ -228,7 +202,7 @@ def date_rollover(evidence: Evidence) -> Verdict | None:
 def reuse_saves_little(evidence: Evidence) -> Verdict | None:
     """Tokens are reused and the first token comes hardly sooner."""
     gain, cold = evidence.gain, evidence.median_ttft(Arm.CONTROL)
-    known = any(r.cached_tokens for r in evidence.told)
+    known = any(map(evidence.hit, evidence.told))
     if not (known and gain is not None and cold and cold >= COLD_ENOUGH and gain < SMALL_GAIN):
         return None
     if len(evidence.of(Arm.REPEAT)) < MANY_REPLIES:

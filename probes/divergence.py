@@ -9,11 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 BEFORE: Final = 38  # characters of context: a UUID that differs in its last character is still whole
 AFTER: Final = 40
 CHARACTERS_PER_TOKEN: Final = 4  # of English text; other scripts have fewer
+HALF: Final = 0.5  # of the shorter prompt: prompts that share less were not made to share
+NEARLY_ALL: Final = 0.9  # the same, of which nothing is to be gained
+SURELY_SHIFTED: Final = 3  # tokens in common after the first one is left out: no chance
+AGAIN: Final = 20  # characters that are the same again at the end, which stand there for nothing
 REACH: Final = 128  # characters on either side in which a pattern is sought; what is shown of it is less
 
 Message = Mapping[str, object]
@@ -70,12 +74,22 @@ class Suspect:
     right: str = ""
 
 
+class Place(StrEnum):
+    """Where two prompts part, as far as their messages are known."""
+
+    TEXT = "text"
+    EARLIER_MESSAGE = "earlier_message"
+    LAST_MESSAGE = "last_message"  # of both, or of the one that goes on
+
+
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """Where two prompts part. Characters count from 0; None = they are the same.
 
     `token_ish` is a quarter of the characters, a rough figure; `shared_share` is the common part of the longer
-    prompt, 0..1. Message and role are known of message lists only, whose characters are those of a ChatML rendering.
+    prompt, 0..1, `shorter_share` of the shorter one, and `same_again` the characters that are common at their ends.
+    Message and role are known of message lists only, whose characters are those of a ChatML rendering; `place` says
+    where their messages part.
     """
 
     first_difference_char: int | None
@@ -83,9 +97,36 @@ class Divergence:
     message_index: int | None = None
     role: str = ""
     shared_share: float = 1.0
+    shorter_share: float = 1.0
+    same_again: int = 0
+    place: Place = Place.TEXT
     left_excerpt: str = ""
     right_excerpt: str = ""
     suspects: tuple[Suspect, ...] = ()
+
+    double_bos: ClassVar[bool] = False
+    remedy: ClassVar[str] = "move what varies behind the shared text, to the last message"
+
+    @property
+    def volatile(self) -> bool:
+        """Whether something varies before text that is to be shared: a usual suspect, or prompts that part early.
+
+        Turns of one chat, and questions behind one long text, part where they should.
+        """
+        if self.first_difference_char is None or self.shorter_share == 1:
+            return False
+        if self.suspects and (self.same_again >= AGAIN or self.shorter_share < HALF):
+            return True
+        if self.place is Place.LAST_MESSAGE:
+            return False
+        if self.place is Place.EARLIER_MESSAGE:
+            return True
+        return self.shorter_share < (NEARLY_ALL if self.suspects else HALF)
+
+    @property
+    def numbers(self) -> Mapping[str, float | int | str]:
+        """What the finding rests on."""
+        return {"first_difference_char": self.first_difference_char or 0}
 
     @property
     def sentence(self) -> str:
@@ -108,18 +149,23 @@ def compare(left: Prompt, right: Prompt) -> Divergence:
     if left_text == right_text:
         return Divergence(None)
     at = first_difference(left_text, right_text)
+    shorter = min(len(left_text), len(right_text))
     index: int | None = None
-    role = ""
+    role, place = "", Place.TEXT
     if not isinstance(left, str) and not isinstance(right, str):
         index = first_difference(left_parts, right_parts)
         message = (right if index < len(right) else left)[index]
         role = str(message.get("role", ""))
+        place = Place.LAST_MESSAGE if index >= min(len(left), len(right)) - 1 else Place.EARLIER_MESSAGE
     return Divergence(
         at,
         at // CHARACTERS_PER_TOKEN,
         index,
         role,
         at / max(len(left_text), len(right_text)),
+        at / shorter if shorter else 1.0,
+        min(first_difference(left_text[::-1], right_text[::-1]), shorter - at),
+        place,
         _excerpt(left_text, at),
         _excerpt(right_text, at),
         tuple(_suspects(left_text, right_text, at)),
@@ -148,6 +194,29 @@ class TokenDivergence:
     finding: TokenFinding
     sentence: str
     first_difference_token: int | None = None
+    shorter_share: float = 1.0  # the common part of the shorter list, 0..1
+
+    @property
+    def double_bos(self) -> bool:
+        """Whether one of them has its first token twice."""
+        return self.finding is TokenFinding.DOUBLE_BOS
+
+    @property
+    def volatile(self) -> bool:
+        """Whether blocks are not shared that should be."""
+        return self.double_bos or (self.finding is TokenFinding.DIFFERENT and self.shorter_share < HALF)
+
+    @property
+    def remedy(self) -> str:
+        """What to do, where they part early."""
+        one = "send everything to the chat endpoint, or completions with add_special_tokens false"
+        return one if self.double_bos else "render both prompts and compare them: --prompt A.txt --prompt B.txt"
+
+    @property
+    def numbers(self) -> Mapping[str, float | int | str]:
+        """What the finding rests on."""
+        at = self.first_difference_token
+        return {} if at is None else {"first_difference_token": at}
 
 
 def compare_tokens(left: Sequence[int], right: Sequence[int]) -> TokenDivergence:
@@ -156,12 +225,22 @@ def compare_tokens(left: Sequence[int], right: Sequence[int]) -> TokenDivergence
     if shorter == longer:
         return TokenDivergence(TokenFinding.SAME, "The token ids are the same.")
     at = first_difference(left, right)
-    if shorter and longer[1:] == shorter and longer[0] == shorter[0]:
-        said = f"One prompt starts with token {longer[0]} twice: double BOS, so no block is shared."
-        return TokenDivergence(TokenFinding.DOUBLE_BOS, f"{said} Use one endpoint for all.", at)
+    share = at / len(shorter) if shorter else 1.0
+    if _begins_twice(left, right) or _begins_twice(right, left):
+        said = f"One prompt starts with token {left[0]} twice: double BOS, so no block is shared."
+        return TokenDivergence(TokenFinding.DOUBLE_BOS, f"{said} Use one endpoint for all.", at, share)
     if at == len(shorter):
         return TokenDivergence(TokenFinding.EXTENDED, f"One prompt goes on where the other ends, at token {at}.", at)
-    return TokenDivergence(TokenFinding.DIFFERENT, f"The token ids differ from token {at} on.", at)
+    said = f"The token ids differ from token {at} on: {share:.0%} of the shorter are shared."
+    return TokenDivergence(TokenFinding.DIFFERENT, said, at, share)
+
+
+def _begins_twice(doubled: Sequence[int], single: Sequence[int]) -> bool:
+    """Whether the one is the other with its first token twice; their ends may differ, or be cut off."""
+    if not single or list(doubled[:2]) != [single[0]] * 2 or single[0] in single[1:2]:
+        return False
+    common = first_difference(doubled[1:], single)
+    return common == min(len(doubled) - 1, len(single)) or common >= SURELY_SHIFTED
 
 
 def compare_lengths(left: int, right: int) -> TokenDivergence:

@@ -1,26 +1,23 @@
 """The doctor: step by step from the settings to a verdict, live; or a verdict from saved files."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from exporter.read import read
-from exporter.scrape import ScrapeError
-from exporter.snapshot import Snapshot
-from exporter.window import Tokens
-from probes import divergence, logs
+from probes import logs, saved
 from probes.canary import Canary, Cycle
 from probes.config import CanaryTarget
-from probes.evidence import Evidence, Reply, of_cycles
+from probes.evidence import Evidence, of_cycles
 from probes.judge import judge
 from probes.plan import Arm
+from probes.saved import InputError
 from probes.verdict import Severity, Verdict
 
+__all__ = ["CYCLES", "InputError", "Report", "examine", "from_files", "read_log"]
+
 CYCLES: Final = 3
-IN_CONTAINER: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 Tick = Callable[[str, bool, str], None]
 
 
@@ -40,10 +37,6 @@ class Report:
     def found_fault(self) -> bool:
         """Whether something is to be done."""
         return any(verdict.severity in {Severity.FAULT, Severity.WARNING} for verdict in self.verdicts)
-
-
-class InputError(ValueError):
-    """A file that the call names cannot be used; the message names the option."""
 
 
 def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None, pause: float = 0.0) -> Report:
@@ -70,9 +63,12 @@ def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None, 
                 break
     finally:
         canary.close()
-    evidence = replace(of_cycles(report.cycles, log), in_container=any(path.exists() for path in IN_CONTAINER))
     last = report.cycles[-1]
-    _conclude(report, evidence, last.started_at - report.cycles[0].started_at if len(report.cycles) > 1 else None)
+    _conclude(
+        report,
+        of_cycles(report.cycles, log),
+        last.started_at - report.cycles[0].started_at if len(report.cycles) > 1 else None,
+    )
     return report
 
 
@@ -87,7 +83,7 @@ def _conclude(report: Report, evidence: Evidence, interval: float | None) -> Non
             f"The traffic's {organic.unit} looked up in the window: {organic.queries:,.0f}{rate}; {found}."
         )
     if report.log:
-        report.log_note = logs.difference(report.log.rates, organic.hit_ratio if organic else None)
+        report.log_note = logs.difference(report.log.rates, evidence.found_share)
 
 
 def _cycles(canary: Canary, pause: float) -> Iterator[Cycle]:
@@ -143,34 +139,23 @@ def from_files(files: Mapping[str, Any]) -> Report:
     and after. Raises InputError for a file that cannot be used.
     """
     log = read_log(files["log"]) if files.get("log") else None
-    before, after, error = None, None, None
-    if files.get("before"):
-        before, error = _snapshot("--before", files["before"])
-    if files.get("after"):
-        after, error = _snapshot("--after", files["after"])
-    replies = _replies(files["canary"]) if files.get("canary") else ()
-    prompts = files.get("prompt")
+    before, after, error = saved.snapshots(files.get("before"), files.get("after"))
+    sent = saved.canaries(files["canary"]) if files.get("canary") else saved.Canaries()
+    between = sent if before and after else saved.Canaries()
     evidence = Evidence(
         before=before,
         after=after,
-        canary=Tokens(sum(r.prompt_tokens or 0 for r in replies), sum(r.cached_tokens or 0 for r in replies))
-        if replies and before and after
-        else Tokens(),
+        canary=between.tokens,
+        canary_requests=between.requests,
+        canary_told=between.told,
         scrape_error=error,
-        replies=replies,
+        replies=sent.replies,
         log=log,
-        divergence=divergence.compare(*(_prompt(path) for path in prompts)) if prompts else None,
+        divergence=saved.compared(files["prompt"]) if files.get("prompt") else None,
     )
     report = Report("files", log=log)
     _conclude(report, evidence, files.get("interval"))
     return report
-
-
-def _snapshot(option: str, path: str) -> tuple[Snapshot | None, ScrapeError | None]:
-    try:
-        return read(_bytes(option, path)), None
-    except ScrapeError as error:
-        return None, error
 
 
 def read_log(path: str) -> logs.LogFacts:
@@ -180,59 +165,3 @@ def read_log(path: str) -> logs.LogFacts:
             return logs.read(lines)
     except OSError as error:
         raise InputError(f"--log: {path} cannot be read: {error.strerror}") from None
-
-
-def _bytes(option: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{option}: {path} cannot be read: {error.strerror}") from None
-
-
-def _prompt(path: str) -> divergence.Prompt:
-    text = _bytes("--prompt", path).decode("utf-8", errors="replace")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    messages = isinstance(found, list) and all(isinstance(message, dict) for message in found)
-    return found if messages and found else text
-
-
-def _replies(path: str) -> tuple[Reply, ...]:
-    """Read results of canaries, one JSON object a line, as `once --json` names their fields."""
-    replies = []
-    for number, line in enumerate(_bytes("--canary", path).decode("utf-8", errors="replace").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            replies.append(_reply(json.loads(line)))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise InputError(f"--canary: {path}, line {number}: {error}. Example: {EXAMPLE}") from None
-    return tuple(replies)
-
-
-EXAMPLE: Final = '{"arm": "repeat", "prompt_tokens": 2003, "cached_tokens": 1984, "ttft_seconds": 0.031}'
-
-
-def _reply(row: Mapping[str, Any]) -> Reply:
-    sighting = row.get("sighting")
-    arm = row.get("arm") or (Arm.RETAINED if sighting == 1 else Arm.REPEAT)
-    if arm not in set(Arm):
-        raise ValueError(f"arm {arm!r} is none of {', '.join(Arm)}")
-    first = sighting == 1 and row.get("run", 1) == 1
-    return Reply(
-        prompt_tokens=_whole(row, "prompt_tokens"),
-        cached_tokens=_whole(row, "cached_tokens"),
-        arm=arm,
-        ttft=row.get("ttft_seconds"),
-        judged=not first,
-        model=str(row.get("model", "")),
-    )
-
-
-def _whole(row: Mapping[str, Any], name: str) -> int | None:
-    value = row.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise ValueError(f"{name} {value!r} is no count")
-    return value

@@ -87,7 +87,7 @@ FIELDS: Final = {"Prefix": "device", "External prefix": "external", "MM": "multi
 BLOCK_SIZE: Final = re.compile(r"(?:\[XPU\])?Setting (?P<of>attention|kv cache) block size to (?P<tokens>\d{1,9}) ")
 ON: Final = re.compile(r"(?i)(?:warning: |automatic )?prefix caching (?:in .* mode )?is (?:currently )?enabled")
 OFF: Final = re.compile(
-    r"(?i)disabling\)? prefix[ -]caching|prefix[ -]caching[^.]*disabling(?: it\b| both\b|\.|$)"
+    r"(?i)disabling\)? prefix[ -]caching|prefix[ -]caching[^.]*(?:disabling(?: it\b| both\b|\.|$)|disable it\b)"
     r"|prefix[ -]caching(?:[^.;,]*\b(?:has been|to be|is))? disabled|prefix caching is not enabled"
 )
 CONCERN: Final = re.compile(r"(?i)support|experimental|mamba cache mode|reset prefix cache")
@@ -196,7 +196,7 @@ class _Found:
             self.flags["block_size"] = size["tokens"]
             if size["of"] == "attention":  # forced by a hybrid model, not a backend's usual size
                 self.warnings[message[:MAX_WARNING]] = None
-        elif TOPIC.search(message, 0, MAX_WARNING) and not message.startswith(OF_A_REQUEST):
+        elif level != "ERROR" and TOPIC.search(message, 0, MAX_WARNING) and not message.startswith(OF_A_REQUEST):
             self.hear(level, message[:MAX_WARNING])
 
     def hear(self, level: str, message: str) -> None:
@@ -223,6 +223,8 @@ def _json_record(line: str) -> tuple[str, str, str]:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return "", "", ""
+    if isinstance(inner := record.get("log"), str):  # Docker's json-file driver: a line within a line
+        return _record(inner)
     time = TIME.search(str(record.get("asctime", "")))
     return str(record.get("levelname", "")), time[0] if time else "", str(record.get("message", ""))
 

@@ -13,6 +13,7 @@ from probes.canary import Cycle
 from probes.config import CanaryTarget
 from probes.curve import RESULTS as SWEPT
 from probes.curve import SHARES
+from probes.evidence import first_token
 from probes.outcome import ErrorClass
 from probes.plan import Arm
 from probes.verdict import Code
@@ -37,7 +38,12 @@ ARM: Final = ("target", "arm")
 
 REQUESTS = Family("apc_canary_requests_total", Counter, ARM, "Canary requests sent.")
 FAILURES = Family("apc_canary_failures_total", Counter, (*ARM, "reason"), "Canary requests that failed, by class.")
-TTFT = Family("apc_canary_ttft_seconds", Histogram, ARM, "Seconds to the canary's first token, as a client sees it.")
+TTFT = Family(
+    "apc_canary_ttft_seconds",
+    Histogram,
+    ARM,
+    "Seconds to the canary's first token, as a client sees it; none of an answer that was held back on its way.",
+)
 LAST_TTFT = Family("apc_canary_last_ttft_seconds", Gauge, ARM, "The same of the last cycle: the median of the arm.")
 PROMPT = Family("apc_canary_prompt_tokens_total", Counter, TARGET, "Prompt tokens that the canary sent, from usage.")
 CACHED = Family(
@@ -45,7 +51,7 @@ CACHED = Family(
 )
 HIT_RATIO = Family("apc_canary_hit_ratio", Gauge, ARM, "Cached over prompt tokens of the arm in the last cycle, 0..1.")
 RUNS = Family(
-    "apc_canary_runs_total", Counter, (*TARGET, "result"), "Cycles by result; all but ok and failed sent nothing."
+    "apc_canary_runs_total", Counter, (*TARGET, "result"), "Cycles by result; all but ok and failed measured nothing."
 )
 LAST_SUCCESS = Family(
     "apc_canary_last_success_timestamp_seconds", Gauge, TARGET, "Unix time of the last cycle without a failed request."
@@ -104,8 +110,8 @@ class Metrics:
                 self._child(FAILURES, target, planned.arm, result.failure.error_class).inc()
             self._child(PROMPT, target).inc(result.prompt_tokens or 0)
             self._child(CACHED, target).inc(result.cached_tokens or 0)
-            if result.ttft is not None and planned.measures:
-                self._child(TTFT, target, planned.arm).observe(result.ttft)
+            if planned.measures and (ttft := first_token(result)) is not None:
+                self._child(TTFT, target, planned.arm).observe(ttft)
         if cycle.failure and not cycle.sent:  # it failed before its first request
             self._child(FAILURES, target, Arm.RETAINED, cycle.failure.error_class).inc()
         if cycle.result == "ok":
@@ -159,8 +165,8 @@ class Metrics:
 
 
 def median_ttft(cycle: Cycle, arm: Arm) -> float | None:
-    """Return the median TTFT of an arm in seconds."""
-    seconds = [r.ttft for r in cycle.of(arm) if r.ttft is not None]
+    """Return the median TTFT of an arm in seconds; None where none was measured."""
+    seconds = [ttft for r in cycle.of(arm) if (ttft := first_token(r)) is not None]
     return statistics.median(seconds) if seconds else None
 
 

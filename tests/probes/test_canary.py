@@ -87,7 +87,7 @@ def test_the_engines_counters_rise_by_exactly_the_canarys_tokens(engine: Engine)
 
 
 def test_what_is_measured(engine: Engine) -> None:
-    with serving(Settings(base_ms=1, decode_ms=0, prefill_us_per_token=100)) as slow, canary(slow) as made:
+    with serving(Settings(base_ms=1, decode_ms=2, prefill_us_per_token=100)) as slow, canary(slow) as made:
         made.run()
         cycle = made.run()
     cold, warm = median_ttft(cycle, Arm.CONTROL), median_ttft(cycle, Arm.REPEAT)

@@ -9,6 +9,7 @@ from probes.divergence import (
     Divergence,
     Kind,
     Message,
+    Prompt,
     Suspect,
     TokenFinding,
     compare,
@@ -153,6 +154,33 @@ def test_a_long_id_is_named_and_not_given_out_whole(differing: int) -> None:
         assert shown in excerpt
 
 
+LONG = "You are the support desk of a network provider. " * 20
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "volatile"),
+    [
+        (chat(LONG, "What is a cat?"), chat(LONG, "How do I reset it?"), False),  # the best case
+        (chat(LONG, "Hi"), chat(LONG, "Hi", "Hello", "Bye"), False),  # the next turn
+        (chat("Be brief.", "What is a cat?"), chat("Be brief.", "How do I reset it?"), False),
+        (chat(LONG, "It is Monday. Hi"), chat(LONG, "It is Friday. Ho"), False),  # where it belongs
+        (chat("Be brief.", f"It is Monday. {LONG}"), chat("Be brief.", f"It is Friday. {LONG}"), True),
+        (chat(f"It is Monday. {LONG}", "Hi"), chat(f"It is Friday. {LONG}", "Hi"), True),
+        (chat(LONG, "a", "b", "c"), chat(LONG, "d", "e", "f"), True),  # another history
+        (f"{LONG} cat?", f"{LONG} How do I reset it?", False),
+        (f"{LONG} turn 1", f"{LONG} turn 2", False),
+        (LONG, f"{LONG} More", False),
+        ("cats " * 20, "dogs " * 20, True),
+        ("same", "same", False),
+    ],
+)
+def test_what_varies_before_shared_text_is_told_from_what_stands_behind_it(
+    left: Prompt, right: Prompt, volatile: bool
+) -> None:
+    assert compare(left, right).volatile is volatile
+    assert compare(right, left).volatile is volatile
+
+
 def test_a_double_bos_is_recognised() -> None:
     tokens, expected = case("49", "tokens.json")
     found = compare_tokens(tokens["chat"], tokens["completions"])
@@ -172,6 +200,9 @@ def test_a_double_bos_is_recognised() -> None:
         ([1, 5], [1, 5, 6], TokenFinding.EXTENDED, 2),
         ([5, 6], [1, 5, 6], TokenFinding.DIFFERENT, 0),  # one without BOS
         ([1, 5, 6], [1, 1, 5, 7], TokenFinding.DIFFERENT, 1),
+        ([1, 5, 6, 7, 8, 9], [1, 1, 5, 6, 7, 8], TokenFinding.DOUBLE_BOS, 1),  # cut to one length
+        ([1, 5, 6, 7, 8, 30], [1, 1, 5, 6, 7, 8, 31], TokenFinding.DOUBLE_BOS, 1),  # other tails
+        ([1, 1, 5, 6], [1, 1, 7, 6], TokenFinding.DIFFERENT, 2),
         ([1, 5, 6], [1, 7, 6], TokenFinding.DIFFERENT, 1),
     ],
 )

@@ -125,6 +125,7 @@ def test_what_is_no_rate_is_left_out(message: str) -> None:
         ("Encoder-decoder models do not support chunked prefill nor prefix caching; disabling both.", False, True),
         ("Prefix caching is not supported for RISC-V CPUs; disabling it for V1 backend.", False, True),
         ('Only "last" pooling supports chunked prefill and prefix caching; disabling both.', False, True),
+        ("Prefix caching is not supported on CPU, disable it.", False, True),
         ("(Disabling) prefix caching by default", False, True),
         ("Disabling prefix caching: model has non-causal attention layers.", False, True),
         ("Mamba cache mode is set to 'none' when prefix caching is disabled", False, True),
@@ -144,6 +145,16 @@ def test_a_notice_is_heard(message: str, enabled: bool | None, warned: bool) -> 
     facts = read(f"{info(message)}\n{info(message)}")
     assert facts.prefix_caching_enabled is enabled
     assert facts.warnings == ((message,) if warned else ())
+
+
+def test_an_error_is_no_notice() -> None:
+    assert read(info("Error in request: 'prefix caching disabled' is no value", "ERROR")).prefix_caching_enabled is None
+
+
+def test_a_log_of_dockers_json_file_driver_is_read() -> None:
+    lines = COLOURED.splitlines(keepends=True)
+    wrapped = (json.dumps({"log": line, "stream": "stdout", "time": "2026-11-29T14:38:02Z"}) for line in lines)
+    assert read(wrapped) == read(COLOURED)
 
 
 def test_a_disable_after_the_engine_line_counts() -> None:
