@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dashboards import promql
-from dashboards.parts import Dashboard, Json, at, kind, named, text, variables_in
+from dashboards.parts import Dashboard, Json, at, kind, named, place, text, variables_in
 
 ON_TIME_RANGE_CHANGE: Final = 2
 LISTING: Final = re.compile(r"\s*(label_values|label_names|query_result|metrics)\s*\((.*)\)\s*", re.DOTALL)
@@ -56,7 +56,7 @@ def _uses(dashboard: Dashboard) -> Iterator[tuple[str, set[str]]]:
         yield named("variable", variable), variables_in(_query(variable))
     for panel in dashboard.panels:
         if repeated := text(panel.get("repeat")):
-            yield f"panel {panel.get('id')} is repeated", {repeated}
+            yield f"{place(panel)} is repeated", {repeated}
 
 
 def _choice(variable: Json) -> Iterator[str]:
