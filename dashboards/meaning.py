@@ -14,8 +14,9 @@ KEEPING: Final = re.compile(
 KEEPING_AGGREGATIONS: Final = frozenset({"avg", "max", "min", "quantile", "topk", "bottomk", "limitk"})
 COMPARISONS: Final = frozenset({"==", "!=", "<", "<=", ">", ">="})
 HITS, QUERIES = "hits", "queries"
-OURS: Final = {
-    HITS: re.compile(r"(?:\w+:)?apc_(?:organic_|external_)?hit_tokens(?:_total)?(?::\w+)?"),
+# Names of ours and recorded ones; engines' own are known, but for one that adds nothing to the exporter.
+OTHERS: Final = {
+    HITS: re.compile(r"(?:\w+:)?(?:apc_(?:organic_|external_)?hit_tokens|prompt_tokens_cached)(?:_total)?(?::\w+)?"),
     QUERIES: re.compile(r"(?:\w+:)?apc_(?:queried|lookup|organic|prompt)_tokens(?:_total)?(?::\w+)?"),
 }
 FIELDS: Final = {HITS: {"hit", "external_hit"}, QUERIES: {"queried", "external_queried", "prompt"}}
@@ -81,7 +82,7 @@ def flows(node: Node) -> set[str]:
 
 def _flow(name: str) -> str:
     fields = {route.field.name for route in engine.routes(name)}
-    return next((flow for flow in (HITS, QUERIES) if fields & FIELDS[flow] or OURS[flow].fullmatch(name)), "")
+    return next((flow for flow in (HITS, QUERIES) if fields & FIELDS[flow] or OTHERS[flow].fullmatch(name)), "")
 
 
 def since_start(node: Node) -> bool:

@@ -89,7 +89,8 @@ def dashboard(raw: Json, around: Surroundings) -> Dashboard:
         [top, *(found for panel in top if (found := mappings(panel.get("panels"))))],
         [
             *(_asked(panel, expr(t)) for panel in panels for t in objects(panel.get("targets"), "target") if expr(t)),
-            *(_asked(a, text) for a in annotations for text in {expr(a): 0, expr(at(a, "target")): 0} if text),
+            # Grafana 10 and later read the annotation's target, those before its own expression.
+            *(_asked(a, asked) for a in annotations for asked in (expr(a), expr(at(a, "target"))) if asked),
         ],
         strays,
     )

@@ -34,8 +34,8 @@ BOTH_NAMES: Final = (Dialect.VLLM_V1, (0, 10))
 TWICE: Final = [
     {exposed_name(s, field.kind, Dialect.VLLM_V1) for s in field.spellings if s.covers(*BOTH_NAMES)} for field in FIELDS
 ]
-# Matching an expression with parts that are repeated and repeat something may take for ever.
-REPEATED: Final = re.compile(r"\)[*+{]")
+# With a repeated group, or with many repetitions, an expression may take for ever to match.
+LONG_TO_MATCH: Final = re.compile(r"\)[*+{]|(?:[*+{].*){5}", re.DOTALL)
 
 
 def readable(dashboard: Dashboard) -> Iterator[str]:
@@ -177,7 +177,7 @@ def doubles(dashboard: Dashboard) -> Iterator[str]:
 
 
 def _matching(pattern: str, candidates: set[str]) -> list[str]:
-    if REPEATED.search(pattern) or variables_in(pattern):
+    if LONG_TO_MATCH.search(pattern) or variables_in(pattern):
         return []
     try:
         return [name for name in candidates if re.fullmatch(pattern, name)]
