@@ -66,16 +66,16 @@ def _check(differences: list[str]) -> int:
 def _lint(path: Path, around: Surroundings) -> int:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        dashboard = content.get("dashboard", content) if isinstance(content, dict) else None
+        if not isinstance(dashboard, dict):
+            print(f"{path}: is no dashboard", file=sys.stderr)
+            return COULD_NOT_RUN
+        faults = lint(dashboard, around)
+    except (OSError, ValueError, RecursionError) as error:
         print(f"{path}: cannot be read: {error}", file=sys.stderr)
         return COULD_NOT_RUN
-    dashboard = content.get("dashboard", content) if isinstance(content, dict) else None
-    if not isinstance(dashboard, dict):
-        print(f"{path}: is no dashboard", file=sys.stderr)
-        return COULD_NOT_RUN
-    faults = lint(dashboard, around)
     for fault in faults:
-        print(f"{path}: {fault}")
+        print(f"{path}: {fault}".encode("utf-8", "backslashreplace").decode())  # JSON may hold half a character
     return FAULT_FOUND if faults else FINE
 
 

@@ -1,14 +1,12 @@
 """`apc-canary`: what reuse is worth, as measured, and whether counters, usage and waiting times agree on it."""
 
 from dashboards import queries as q
-from dashboards.frame import board, runbook
+from dashboards.frame import CAPACITY, FLEET, runbook
 from dashboards.layout import rows
 from dashboards.panels import Panel, bars, dashboard, graph, scatter, states, table
 from dashboards.shared import NO_CANARY, NO_TRAFFIC, NO_VERDICT, ttft_against_hit_rate
 from dashboards.style import NEUTRAL, VERDICTS, About, Column, Json, Line
 from dashboards.verdicts import State
-
-CAPACITY = board("apc-capacity", "Blocks, evictions and waiting")
 
 
 def build() -> Json:
@@ -19,7 +17,7 @@ def build() -> Json:
             "Time to first token against hit rate: as it went, as it scatters, and as the canary caused it",
             9,
             [
-                (third, ttft_against_hit_rate("apc-capacity", "Blocks, evictions and waiting")),
+                (third, ttft_against_hit_rate(CAPACITY)),
                 (third, _scatter()),
                 (third, _curve()),
             ],
@@ -76,7 +74,7 @@ def _first_tokens() -> Panel:
             "Retained: one sent a cycle ago. Normal: control well above the other two. All on the height of control: "
             "no reuse.",
             NO_CANARY,
-            [board("apc-capacity", "Blocks, evictions and waiting"), runbook("ApcTtftRegression")],
+            [CAPACITY, runbook("ApcTtftRegression")],
         ),
         *(
             Line(query, colour)
@@ -116,7 +114,7 @@ def _verdicts() -> Panel:
             "The worst verdict of each target over time. Normal: one green band. Where a colour begins is when it "
             "happened: look at the marks of restarts and settings there.",
             NO_VERDICT,
-            [board("apc-fleet", "All targets in a table"), runbook("ApcCanaryNoReuse")],
+            [FLEET, runbook("ApcCanaryNoReuse")],
         ),
         q.VERDICT,
         mappings=VERDICTS,
@@ -145,7 +143,7 @@ def _cycles() -> Panel:
             "Cycles",
             "The canary's cycles, those that measured and the rest. Normal: no rest. The table beside says why.",
             "The probe is down",
-            [board("apc-fleet", "All targets in a table"), runbook("ApcProbeFailing")],
+            [FLEET, runbook("ApcProbeFailing")],
         ),
         Line(q.CYCLES_OK),
         Line(q.CYCLES_NOT_OK, State.BAD),
@@ -162,7 +160,7 @@ def _freshness() -> Panel:
             "How old the canary's figures are, in its own intervals. Normal: below 2. From 5 on they are stale, and "
             "an alert says so.",
             "No cycle has succeeded yet",
-            [board("apc-fleet", "All targets in a table"), runbook("ApcProbeStale")],
+            [FLEET, runbook("ApcProbeStale")],
         ),
         q.INTERVALS_SINCE_SUCCESS.now(),
         unit="short",
@@ -177,7 +175,7 @@ def _budget() -> Panel:
             "Prompt tokens that the canary sends, of those it may. Normal: below 90 %. At the limit cycles are left "
             "out: raise APC_CANARY_TOKENS_PER_MINUTE or the interval.",
             "The canary has sent nothing in five minutes",
-            [board("apc-fleet", "All targets in a table"), runbook("ApcProbeStale")],
+            [FLEET, runbook("ApcProbeStale")],
         ),
         q.BUDGET_USED.now(),
         unit="percentunit",
@@ -191,7 +189,7 @@ def _failures() -> Panel:
             "Failed requests within an hour",
             "The canary's requests that failed, by what went wrong. Normal: none. Users most likely meet the same.",
             "No failed request of the canary is known",
-            [board("apc-fleet", "All targets in a table"), runbook("ApcProbeFailing")],
+            [FLEET, runbook("ApcProbeFailing")],
         ),
         q.FAILURES,
         columns={

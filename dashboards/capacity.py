@@ -1,15 +1,13 @@
 """`apc-capacity`: whether the cache is large enough: blocks, how long they stay, what throws them out, what waits."""
 
 from dashboards import queries as q
-from dashboards.frame import board, runbook
+from dashboards.frame import CANARY, FLEET, runbook
 from dashboards.layout import rows
 from dashboards.panels import Panel, bars, dashboard, graph, heatmap, stat
 from dashboards.shared import ANY_IS_BAD, NO_ENGINE, NO_EVICTIONS, NO_REQUESTS, USAGE_STATE
 from dashboards.style import NEUTRAL, About, Json, Line
 from dashboards.verdicts import State
 
-FLEET = board("apc-fleet", "All targets in a table")
-CANARY = board("apc-canary", "What the canary measured")
 NO_SAMPLES = "Not sampled: needs --kv-cache-metrics, and evictions"
 
 
@@ -148,12 +146,11 @@ def _evictions() -> Panel:
     return graph(
         About(
             "Evictions and preemptions",
-            "Blocks thrown out of the cache in a second, by how they were counted (left), and preempted requests "
-            "(right). Exact counts need KV events; samples are not scaled up. Normal: steady, no preemptions.",
+            "Blocks thrown out of the cache in a second, of those the engine samples and not scaled up (left), and "
+            "preempted requests (right). Normal: steady, no preemptions.",
             NO_EVICTIONS,
             [FLEET, runbook("ApcPrefixEvicted")],
         ),
-        Line(q.EVICTIONS_EXACT),
         Line(q.EVICTIONS_SAMPLED, "super-light-blue"),
         Line(q.PREEMPTIONS, "purple", right="short"),
         unit="short",

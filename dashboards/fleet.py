@@ -3,14 +3,13 @@
 from typing import Any, Final
 
 from dashboards import queries as q
-from dashboards.frame import board, runbook
+from dashboards.frame import CANARY, ONCALL, runbook
 from dashboards.layout import rows
 from dashboards.panels import Panel, bars, dashboard, stat, states, table
 from dashboards.shared import HIT_RATE_STATE, NO_REQUESTS, NO_TARGET, NO_TRAFFIC, NO_VERDICT, USAGE_STATE, saved
 from dashboards.style import NEUTRAL, VERDICTS, About, Column, Json, steps
 from dashboards.verdicts import State
 
-ONCALL: Final = board("apc-oncall", "These targets on one screen")
 COLOURED: Final = {"custom.cellOptions": {"type": "color-text"}}
 UNITS: Final[dict[str, dict[str, Any]]] = {
     "Verdict": {"mappings": VERDICTS, "unit": "none", **COLOURED},
@@ -82,7 +81,8 @@ def _answering() -> Panel:
 
 def _targets() -> Panel:
     letters = {title: f"Value #{chr(ord('A') + place)}" for place, title in enumerate(q.FLEET)}
-    to_target = {"title": "On call: this target", "url": "/d/apc-oncall?var-target=${__value.raw}&${__url_time_range}"}
+    chosen = "var-target=${__value.raw:percentencode}"  # a name may hold what parts a URL
+    to_target = {"title": "On call: this target", "url": f"/d/apc-oncall?{chosen}&${{__url_time_range}}"}
     return table(
         About(
             "Targets",
@@ -111,7 +111,7 @@ def _verdicts() -> Panel:
             "The worst verdict of each target over time. Normal: green bands. The same colour in all rows at once: "
             "the cause is common to them, such as a deployment.",
             NO_VERDICT,
-            [board("apc-canary", "What the canary measured"), runbook("ApcCanaryNoReuse")],
+            [CANARY, runbook("ApcCanaryNoReuse")],
         ),
         q.VERDICT,
         mappings=VERDICTS,

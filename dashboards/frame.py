@@ -18,6 +18,12 @@ def board(uid: str, title: str) -> Json:
     return {"title": title, "url": f"/d/{uid}?{KEEP}", "targetBlank": False}
 
 
+ONCALL: Final = board("apc-oncall", "These targets on one screen")
+CANARY: Final = board("apc-canary", "What the canary measured")
+CAPACITY: Final = board("apc-capacity", "Blocks, evictions and waiting")
+FLEET: Final = board("apc-fleet", "All targets in a table")
+
+
 def runbook(alert: str) -> Json:
     """Return a panel's link to what to do when an alert fires."""
     return {"title": f"What to do: runbook {alert}", "url": f"/d/{runbook_uid(alert)}", "targetBlank": True}

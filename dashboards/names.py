@@ -15,7 +15,7 @@ RECORDED: Final = re.compile(r"""record:\s*["']?([\w:]+)""")
 FOREIGN: Final = frozenset({"up", "ALERTS", "ALERTS_FOR_STATE"})
 OURS: Final = re.compile(r"(?<![\w:$])(?:\w+:)*apc_\w+(?::\w+)*")
 SUFFIX: Final = re.compile(r"_(bucket|sum|count)$")
-LABELS: Final = re.compile(r"\{[^{}]*\}|\"[^\"]*\"")
+LABELS: Final = re.compile(r"""\{(?:"[^"]*"|'[^']*'|`[^`]*`|[^{}"'`])*\}|"[^"]*"|'[^']*'|`[^`]*`""")
 
 
 class UnknownNameError(ValueError):

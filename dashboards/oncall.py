@@ -3,7 +3,7 @@
 from typing import Final
 
 from dashboards import queries as q
-from dashboards.frame import board, runbook, runbook_uid
+from dashboards.frame import CANARY, CAPACITY, FLEET, board, runbook, runbook_uid
 from dashboards.layout import Sized, column
 from dashboards.panels import dashboard, graph, stat, table, text
 from dashboards.shared import (
@@ -23,9 +23,6 @@ from dashboards.shared import (
 from dashboards.style import NEUTRAL, VERDICTS, About, Column, Json, Line, words
 from dashboards.verdicts import State
 
-CANARY: Final = board("apc-canary", "What the canary measured")
-CAPACITY: Final = board("apc-capacity", "Blocks, evictions and waiting")
-FLEET: Final = board("apc-fleet", "All targets in a table")
 COLOURED: Final = {"type": "color-text"}
 SEVERITIES: Final = words([("page", State.BAD, "page"), ("ticket", State.WARN, "ticket")])
 ANSWERS: Final = [
@@ -143,7 +140,7 @@ def _cost() -> list[Sized]:
         (4, canary),
         (4, users),
         (3, saved()),
-        (9, ttft_against_hit_rate("apc-canary", "The same as a scatter and a curve")),
+        (9, ttft_against_hit_rate(board("apc-canary", "The same as a scatter and a curve"))),
     ]
 
 

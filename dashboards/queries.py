@@ -131,9 +131,6 @@ KV_USAGE_MEAN: Final = query("avg(apc_kv_usage_ratio{<cache>})", "mean of ranks"
 KV_USAGE_BY_RANK: Final = query("max by (target, engine) (apc_kv_usage_ratio{<cache>})", "{{target}} rank {{engine}}")
 KV_LIMIT: Final = query("fleet:apc_kv_usage:threshold", "alert")
 EVICTIONS: Final = query("sum(rate(apc_evicted_blocks_total{<cache>}[$__rate_interval]))", "evicted blocks/s")
-EVICTIONS_EXACT: Final = query(
-    'sum(rate(apc_evicted_blocks_total{<cache>,method="events"}[$__rate_interval]))', "from KV events, exact"
-)
 EVICTIONS_SAMPLED: Final = query(
     'sum(rate(apc_evicted_blocks_total{<cache>,method="sampled"}[$__rate_interval]))', "sampled, as counted"
 )

@@ -5,7 +5,7 @@ from typing import Final
 from dashboards import queries as q
 from dashboards.frame import board, runbook
 from dashboards.panels import Panel, graph, stat
-from dashboards.style import NEUTRAL, About, Line, Steps
+from dashboards.style import NEUTRAL, About, Json, Line, Steps
 from dashboards.verdicts import State
 
 HIT_RATE_STATE: Final[Steps] = ((None, State.BAD), (0.01, State.NONE))
@@ -22,7 +22,7 @@ NO_VERDICT: Final = "No verdict: the probe is down, or has not ended its first c
 NO_EVICTIONS: Final = "Not counted: needs --kv-cache-metrics"
 
 
-def ttft_against_hit_rate(deeper: str, title: str) -> Panel:
+def ttft_against_hit_rate(deeper: Json) -> Panel:
     """Return the time to first token and the hit rate over one time, each on an axis of its own."""
     return graph(
         About(
@@ -32,7 +32,7 @@ def ttft_against_hit_rate(deeper: str, title: str) -> Panel:
             "a cached and for an uncached prompt. A median that rises while the hit rate does not fall is no matter "
             "of prefix caching: look at the queue.",
             NO_REQUESTS,
-            [board(deeper, title)],
+            [deeper],
         ),
         Line(q.ttft(0.5, "TTFT p50")),
         Line(q.users_hit_rate(legend="users' hit rate"), "purple", right="percentunit"),

@@ -21,7 +21,6 @@ EMPTY_WHEN_WORKING = {
     ("Users' hit rate now, an hour ago, a day ago", "1 h ago"),
     ("Users' hit rate now, an hour ago, a day ago", "1 d ago"),
     ("Users' hit rate now, an hour ago, a day ago", "{{target}} ever (V0)"),
-    ("Evictions and preemptions", "from KV events, exact"),
     ("Failed requests within an hour", "A"),
     (ANNOTATION, "Settings change"),
     (ANNOTATION, "Canary failure"),
