@@ -112,7 +112,7 @@ def test_windows_hold_four_scrapes_and_two_at_the_longest_interval() -> None:
     shortest = max(4 * minutes(interval[1]), 2 * minutes(f"{LONGEST_INTERVAL_SECONDS}s"))
     for rule in RULES:
         for window in WINDOW.findall(rule.source["expr"]):
-            assert minutes(window.replace("1d", "24h")) >= shortest, rule.name
+            assert minutes(window.replace("1d", "24h").replace("1w", "168h")) >= shortest, rule.name
 
 
 def test_no_share_is_summed() -> None:
