@@ -50,8 +50,7 @@ def _working() -> list[Sized]:
         About(
             "Verdict",
             "What the probe makes of counters, canary and traffic together: the worst finding of the three worst "
-            "targets. Normal: Reuse works. Otherwise `python -m probes doctor` says on which numbers it rests and "
-            "what to type.",
+            "targets. Normal: Reuse works. Otherwise `make doctor` says on which numbers it rests and what to type.",
             NO_VERDICT,
             [FLEET, CANARY, runbook("ApcCanaryNoReuse")],
         ),

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--before", metavar="A.prom", help="a saved /metrics body")
     doctor.add_argument("--after", metavar="B.prom", help="a later one of the same engine")
     doctor.add_argument("--interval", metavar="S", type=seconds, help="the seconds between the two, for rates")
-    doctor.add_argument("--canary", metavar="R.jsonl", help="saved canary results, one JSON object a line")
+    doctor.add_argument("--canary", metavar="R.jsonl", help="saved canary results: once --json, or rows as JSON or CSV")
     doctor.add_argument(
         "--log",
         metavar="vllm.log",

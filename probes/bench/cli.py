@@ -26,7 +26,7 @@ from probes.bench.report import Report, about, conclude, data
 from probes.bench.run import Measured, Runner
 from probes.bench.servers import Server
 from probes.bench.steps import MODES, PROFILES, Arm, Off, Profile, Writer
-from probes.canary import takes_salt
+from probes.canary import UNREACHABLE, takes_salt
 from probes.client import Failed
 from probes.config import CanaryTarget, asked, load
 from probes.report import console
@@ -135,7 +135,11 @@ def _bench(args: argparse.Namespace, profile: Profile, servers: Mapping[Arm, Ser
     began, clock = time.time(), time.monotonic()
     seed = args.seed or secrets.token_hex(6)
     for server in servers.values():
-        server.clients[0].models()
+        try:
+            server.clients[0].models()
+        except Failed as error:
+            if not server.target.endpoint.model or error.failure.error_class in UNREACHABLE:
+                raise
     scrapes = {arm: server.scrape() for arm, server in servers.items()}
     off = Off.SERVER if Arm.OFF in servers else args.off or (Off.SALT if takes_salt(scrapes[Arm.ON]) else Off.HEAD)
     calibrations = [server.learn(seed) for server in servers.values()]

@@ -9,11 +9,12 @@ SECONDS: Final = (
     ("requests:rate2m * {}", 120),
     ("cycle_tokens:ratio_rate1h / {}", 300),
     ("apc_canary_interval_seconds > {}", 60),
+    ("apc_canary_interval_seconds > {}", 900),
     ("offset 1h) * 0 + {}", 3600),
     ("apc_engine_start_time_seconds >= 0) < {}", 600),
 )
-_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"\b(\d+)(ms|[smhd])\b")
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION: Final = re.compile(r"\b(\d+)(ms|[smhdw])\b")
 
 
 def shorten(text: str, times: int) -> str:
