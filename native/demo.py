@@ -28,7 +28,7 @@ MEANING: Final = "tokens found / prompt tokens, as Prometheus recorded it"
 
 def run(environ: Mapping[str, str], engine: str) -> list[str]:
     """Start the demo and return what to tell of it; raises NativeError as `stack.up` does."""
-    programs = (*STACK, ENGINES[engine], TRAFFIC)
+    programs = (ENGINES[engine], *STACK, TRAFFIC)  # the canary's first cycle is to find the engine
     demo = settings.read(environment(environ), ports(programs))
     if engine == "vllm":
         _install_vllm()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from probes import logs, saved
 from probes.canary import Canary, Cycle
 from probes.config import CanaryTarget
-from probes.evidence import Evidence, of_cycles
+from probes.evidence import Evidence, of_cycles, within_container
 from probes.judge import judge
 from probes.plan import Arm
 from probes.saved import InputError
@@ -66,7 +66,7 @@ def examine(target: CanaryTarget, tick: Tick, log: logs.LogFacts | None = None, 
     last = report.cycles[-1]
     _conclude(
         report,
-        of_cycles(report.cycles, log),
+        of_cycles(report.cycles, log, in_container=within_container()),
         last.started_at - report.cycles[0].started_at if len(report.cycles) > 1 else None,
     )
     return report

@@ -31,6 +31,7 @@ CLEAR_GAIN: Final = 0.5  # of a miss's TTFT: more than noise, and more than a bu
 MANY_UNITS: Final = 10  # a prompt that long should be reused whatever is lost at its end
 SEVERAL_UNITS: Final = 4  # the same where units are large, and loss is of one unit or two
 MORE_LOOKUPS: Final = 0.02  # than prompt tokens: less are of requests still under way
+OWN_IMAGE: Final = Path("/opt/image")  # in a container of it the probe is alone, and its localhost no engine's
 MARKS_OF_CONTAINERS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
@@ -264,8 +265,12 @@ class Evidence:
         return statistics.median(seconds) if seconds else None
 
 
-def of_cycles(cycles: Collection[Cycle], log: LogFacts | None = None) -> Evidence:
-    """Return what the last cycles of one target give, the oldest first."""
+def of_cycles(cycles: Collection[Cycle], log: LogFacts | None = None, *, in_container: bool | None = None) -> Evidence:
+    """Return what the last cycles of one target give, the oldest first.
+
+    `in_container` is whether localhost can be taken for the wrong place; by default, in the stack's own image alone,
+    since in any other container the engine may run as well, and be loading its model.
+    """
     *_, last = cycles
     scrape = last.after or last.before
     within = list(dropwhile(lambda cycle: not (cycle.before and cycle.before.snapshot), cycles))
@@ -283,11 +288,12 @@ def of_cycles(cycles: Collection[Cycle], log: LogFacts | None = None) -> Evidenc
         failure=last.failure,
         log=log,
         # Where localhost has answered before, it is the right place.
-        in_container=in_container() and not any(cycle.sent for cycle in cycles),
+        in_container=(OWN_IMAGE.exists() if in_container is None else in_container)
+        and not any(cycle.sent for cycle in cycles),
     )
 
 
-def in_container() -> bool:
+def within_container() -> bool:
     """Whether this process runs in a container, whose localhost is its own."""
     return any(path.exists() for path in MARKS_OF_CONTAINERS)
 

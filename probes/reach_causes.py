@@ -42,7 +42,8 @@ def localhost_in_container(evidence: Evidence) -> Verdict | None:
     return fault(
         Code.LOCALHOST_IN_CONTAINER,
         "Nothing listens at localhost: within a container that is the container itself, not the host.",
-        "VLLM_URL=http://host.docker.internal:8000 with the engine started with --host 0.0.0.0",
+        "VLLM_URL=http://host.docker.internal:8000 with the engine started with --host 0.0.0.0; an engine within this "
+        "container is down, or loads its model",
     )
 
 

@@ -48,10 +48,14 @@ def test_a_canary_that_is_not_told_of_its_hits_says_so() -> None:
     assert of_cycles([replace(silent, details_seen=True)]).canary_told  # older engines leave a zero out
 
 
-def test_localhost_is_the_container_unless_it_has_answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("probes.evidence.MARKS_OF_CONTAINERS", (tmp_path,))
+def test_localhost_is_the_wrong_place_in_the_own_image_unless_it_has_answered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     failure = Failure(ErrorClass.CONNECTION_REFUSED, "nothing listens at localhost:8000")
     gone = Cycle("t", 2, 1.8e9, "failed", failure=failure)
+    assert not of_cycles([gone]).in_container  # an engine in the same container may be loading its model
+    assert of_cycles([gone], in_container=True).in_container
+    monkeypatch.setattr("probes.evidence.OWN_IMAGE", tmp_path)
     assert of_cycles([gone]).in_container
     assert not of_cycles([cycle(), gone]).in_container
 
