@@ -90,7 +90,7 @@ def window(before: Snapshot, after: Snapshot, canary: Tokens = NO_CANARY) -> Win
         return Window(State.INVALID)
     whole = [rise for rise in rises if rise.pair]
     if not whole:
-        return _without_counters(after, _sum(rise.prompt for rise in rises))
+        return _without_counters(after, known_sum(rise.prompt for rise in rises))
     unit = after.caches[0].unit
     sent = canary if unit is Unit.TOKENS else NO_CANARY  # what the canary sent is known in tokens only
     hits, queries = _less(_total(rise.pair for rise in whole), sent)
@@ -99,7 +99,7 @@ def window(before: Snapshot, after: Snapshot, canary: Tokens = NO_CANARY) -> Win
         found, of = hits, queries
     if hits > queries or found > of:
         return Window(State.INVALID)
-    prompt = _sum(rise.prompt for rise in whole)
+    prompt = known_sum(rise.prompt for rise in whole)
     prompt = None if prompt is None else max(prompt - sent.prompt, 0.0)
     ratio = found / of if queries > 0 else None
     by_lookups = unit is Unit.TOKENS and any(rise.cached is None for rise in whole)
@@ -110,7 +110,7 @@ def window(before: Snapshot, after: Snapshot, canary: Tokens = NO_CANARY) -> Win
         queries=queries,
         hits=hits,
         prompt=prompt,
-        preemptions=_sum(rise.preemptions for rise in rises),
+        preemptions=known_sum(rise.preemptions for rise in rises),
         hit_ratio=ratio,
         lifetime_hit_ratio=lifetime_hit_ratio(after),
         quality=Quality.INFLATED if inflated else Quality.EXACT,
@@ -173,6 +173,7 @@ def _less(pair: tuple[float, float], canary: Tokens) -> tuple[float, float]:
     return max(pair[0] - canary.cached, 0.0), max(pair[1] - canary.prompt, 0.0)
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """Add up what is known; None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

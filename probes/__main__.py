@@ -13,7 +13,7 @@ from exporter.server import address, application, cannot_listen, run_until_stopp
 from probes import bench, report
 from probes.arguments import seconds
 from probes.canary import Canary, Cycle
-from probes.config import SETTINGS, CanaryTarget, Settings, asked, load
+from probes.config import SETTINGS, CanaryTarget, Settings, load, only_server
 from probes.curve import Curve
 from probes.doctor import CYCLES, InputError, Report, examine, from_files, read_log
 from probes.evidence import of_cycles
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.command == "doctor" and _offline(args):
             return _doctor_offline(args)
         given = _given(args)
-        settings = load(asked(os.environ, given.pop("VLLM_URL", "")) | given)
+        settings = load(only_server(os.environ, given.pop("VLLM_URL", "")) | given)
         if args.command == "check":
             return _check(settings)
         if args.command == "once":

@@ -130,7 +130,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     return Settings(tuple(targets), value["APC_PROBE_HOST"], port)
 
 
-def asked(environ: Mapping[str, str], url: str) -> dict[str, str]:
+def only_server(environ: Mapping[str, str], url: str) -> dict[str, str]:
     """Return the environment for the one server that a call names; nothing there may lead to another. "" names none."""
     if not url:
         return dict(environ)

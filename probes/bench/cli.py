@@ -28,7 +28,7 @@ from probes.bench.servers import Server
 from probes.bench.steps import MODES, PROFILES, Arm, Off, Profile, Writer
 from probes.canary import UNREACHABLE, takes_salt
 from probes.client import Failed
-from probes.config import CanaryTarget, asked, load
+from probes.config import CanaryTarget, load, only_server
 from probes.report import console
 
 FINE, FAULT_FOUND, WRONG_CALL, COULD_NOT_RUN = 0, 1, 2, 3
@@ -127,7 +127,7 @@ def _gateway(args: argparse.Namespace) -> CanaryTarget:
 def _target(args: argparse.Namespace, url: str | None, metrics_url: str | None) -> CanaryTarget:
     """Return the server to ask, its key from the environment. Raises ConfigError."""
     given = {"VLLM_MODEL": args.model, "VLLM_METRICS_URL": metrics_url}
-    return load(asked(os.environ, url or "") | {name: value for name, value in given.items() if value}).targets[0]
+    return load(only_server(os.environ, url or "") | {name: value for name, value in given.items() if value}).targets[0]
 
 
 def _bench(args: argparse.Namespace, profile: Profile, servers: Mapping[Arm, Server], command: str) -> Report:

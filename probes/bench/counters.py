@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from exporter.snapshot import Cache, Histogram, Snapshot
-from exporter.window import State, window
+from exporter.window import State, known_sum, window
 from probes.bench.run import Reading
 from probes.bench.servers import Sample
 
@@ -106,7 +106,7 @@ def _summed(pieces: Sequence[Window]) -> Window:
     rated = [one for one in read if one.hit_ratio is not None]
     weights = [one.prompt or one.sent_prompt for one in rated]
     hits = sum((one.hit_ratio or 0) * weight for one, weight in zip(rated, weights, strict=True))
-    summed: dict[str, Any] = {name: _total(getattr(one, name) for one in read) for name in SUMS}
+    summed: dict[str, Any] = {name: known_sum(getattr(one, name) for one in read) for name in SUMS}
     pooled: dict[str, Any] = {name: _pooled(getattr(one, name) for one in read) for name in MEANS}
     return replace(
         read[-1],
@@ -117,11 +117,6 @@ def _summed(pieces: Sequence[Window]) -> Window:
         **summed,
         **pooled,
     )
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _pooled(means: Iterable[Mean | None]) -> Mean | None:
